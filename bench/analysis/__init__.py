@@ -1,0 +1,1 @@
+"""From exchanges to decisions. Pure: no clock, no file, no socket."""

@@ -1,0 +1,1 @@
+"""What each engine says and does: dialects, metrics pages, context rules. Pure."""

@@ -1,0 +1,1 @@
+"""From text to prompts of exact length."""

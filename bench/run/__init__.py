@@ -1,0 +1,1 @@
+"""The runner: preflight, the trials of a suite, and nothing measured lost."""

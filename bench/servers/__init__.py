@@ -1,0 +1,1 @@
+"""Servers that ctxbench starts itself: a real engine and a simulator."""

@@ -1,0 +1,112 @@
+"""The house of DESIGN section 3: which floor may import which."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).resolve().parent.parent / "bench"
+
+GROUND = {"records", "errors", "resources", "journal", "engines"}
+# floor -> floors it may import, besides itself
+ALLOWED: dict[str, set[str]] = {
+    "records": set(),
+    "errors": set(),
+    "resources": {"errors"},
+    "engines": {"records", "errors"},
+    "journal": {"records", "errors"},
+    "plan": GROUND | {"analysis"},
+    "prompting": GROUND,
+    "wire": GROUND,
+    "run": GROUND | {"wire", "plan", "prompting", "analysis"},
+    "analysis": GROUND,
+    "report": GROUND | {"analysis"},
+    "servers": {"records", "errors"},
+    "api": GROUND | {"analysis", "report"},
+    "__init__": {"records", "errors", "api"},
+    "cli": GROUND | {"plan", "prompting", "wire", "run", "analysis", "report", "servers", "api"},
+}
+# Pure floors compute; they never look at a clock, a file or a socket.
+PURE = {"engines", "analysis"}
+IMPURE_MODULES = {
+    "time",
+    "socket",
+    "asyncio",
+    "os",
+    "pathlib",
+    "subprocess",
+    "httpx",
+    "aiohttp",
+    "random",
+    "io",
+}
+
+
+def floor_of(path: Path) -> str:
+    return path.relative_to(BENCH).parts[0].removesuffix(".py")
+
+
+def imports(path: Path, *, top_level_only: bool = False) -> set[str]:
+    """Absolute names of what a module imports, wherever the import stands."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = tree.body if top_level_only else list(ast.walk(tree))
+    package = path.relative_to(BENCH.parent).with_suffix("").parts[:-1]
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = list(package[: len(package) - node.level + 1]) if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            found |= {module} | {f"{module}.{alias.name}" for alias in node.names}
+    return found
+
+
+MODULES = sorted(p for p in BENCH.rglob("*.py") if "_shipped" not in p.parts)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(BENCH)))
+def test_a_module_imports_only_the_floors_below_it(path: Path) -> None:
+    floor = floor_of(path)
+    used = {name.split(".")[1] for name in imports(path) if name.startswith("bench.")}
+    assert used - {floor} <= ALLOWED[floor], f"{floor} imports {used - {floor} - ALLOWED[floor]}"
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in MODULES if floor_of(p) in PURE], ids=lambda p: str(p.relative_to(BENCH))
+)
+def test_pure_floors_have_no_clock_file_or_socket(path: Path) -> None:
+    assert not {name.split(".")[0] for name in imports(path)} & IMPURE_MODULES
+
+
+def test_only_the_wire_knows_httpx_and_only_the_command_line_prints() -> None:
+    for path in MODULES:
+        floor = floor_of(path)
+        if floor != "wire":
+            assert not {n.split(".")[0] for n in imports(path)} & {"httpx", "httpx_aiohttp", "aiohttp"}, path
+        if floor != "cli":
+            calls = [n for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, ast.Call)]
+            assert not [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "print"], path
+
+
+def test_there_are_no_import_cycles_between_modules() -> None:
+    graph = {}
+    names = {
+        ".".join(p.relative_to(BENCH.parent).with_suffix("").parts).removesuffix(".__init__"): p
+        for p in MODULES
+    }
+    for name, path in names.items():
+        graph[name] = {n for n in imports(path, top_level_only=True) if n in names and n != name}
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join([*trail, name])
+        if name not in done:
+            for other in graph[name]:
+                visit(other, (*trail, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
