@@ -1,0 +1,210 @@
+"""The run directory: created once, appended to line by line, readable at any moment.
+
+A run is `run.json` (written once, atomically), `journal.jsonl` (append-only, one `Exchange` or
+`Event` a line, fsynced) and `scrapes/*.prom.gz` (raw metrics pages). Whatever kills the writer, all
+that was appended is there afterwards: a torn last line is ignored by readers and cut on resume.
+One directory has one writer, held by an advisory lock that the system drops with the process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import os
+from collections.abc import Iterator
+from io import BufferedWriter
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TextIO
+
+import msgspec
+
+from bench.errors import JournalError
+from bench.records import Event, Exchange, RunInfo
+
+SCHEMA = 1
+"""Version of run.json and journal.jsonl.
+
+1 (2026-11): first version.
+"""
+
+Entry = Exchange | Event
+
+_RUN = "run.json"
+_JOURNAL = "journal.jsonl"
+_LOCK = ".lock"
+_SCRAPES = "scrapes"
+
+
+class Journal:
+    """The one writer of a run directory; use as a context manager.
+
+    Not thread-safe: append from one thread (an executor with a single worker keeps the order).
+    """
+
+    def __init__(self, path: Path, lock: TextIO, lines: BufferedWriter) -> None:
+        self.path = path
+        self._lock = lock
+        self._lines = lines
+
+    @classmethod
+    def create(cls, path: Path, info: RunInfo) -> Self:
+        """Makes a new run directory and writes `run.json`.
+
+        Raises `JournalError` when the directory exists already or cannot be made.
+        """
+        try:
+            path.mkdir(parents=True)
+            (path / _SCRAPES).mkdir()
+        except FileExistsError:
+            raise JournalError(
+                f"{path}: this run directory exists; resume it with --resume or choose another"
+            ) from None
+        except OSError as error:
+            raise JournalError(f"{path}: cannot make the run directory: {error.strerror}") from error
+        lock = _lock(path)
+        write_atomically(path / _RUN, msgspec.json.format(msgspec.json.encode(info), indent=1) + b"\n")
+        return cls(path, lock, (path / _JOURNAL).open("ab"))
+
+    @classmethod
+    def resume(cls, path: Path) -> Self:
+        """Opens an existing run directory for more lines, cutting a torn last one.
+
+        Raises `JournalError` when it is not a run directory, or another process is writing to it.
+        """
+        read_info(path)
+        lock = _lock(path)
+        lines = (path / _JOURNAL).open("ab")
+        lines.truncate(_whole_lines(path / _JOURNAL))
+        lines.seek(0, os.SEEK_END)
+        return cls(path, lock, lines)
+
+    def append(self, entry: Entry) -> None:
+        """Writes one line and waits until it is on disk."""
+        self._lines.write(msgspec.json.encode(entry) + b"\n")
+        self._lines.flush()
+        os.fsync(self._lines.fileno())
+
+    def store_scrape(self, name: str, page: str) -> str:
+        """Keeps a raw metrics page; returns its path within the run directory."""
+        relative = f"{_SCRAPES}/{name}.prom.gz"
+        # mtime=0: the same page gives the same bytes.
+        data = gzip.compress(page.encode("utf-8", "surrogatepass"), compresslevel=6, mtime=0)
+        with (self.path / relative).open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        return relative
+
+    def close(self) -> None:
+        """Releases the directory for other writers."""
+        self._lines.close()
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_info(path: Path) -> RunInfo:
+    """The run's `run.json`.
+
+    Raises `JournalError` when `path` is not a run directory, or was made by a later version.
+    """
+    file = path / _RUN
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        raise JournalError(f"{path}: not a run directory ({_RUN}: {error.strerror})") from error
+    try:
+        schema = msgspec.json.decode(text, type=dict[str, object]).get("schema")
+        if isinstance(schema, int) and schema > SCHEMA:
+            raise JournalError(
+                f"{file}: schema {schema} was written by a later ctxbench than this (schema {SCHEMA}): upgrade"
+            )
+        return msgspec.json.decode(text, type=RunInfo)
+    except msgspec.DecodeError as error:
+        raise JournalError(f"{file}: damaged: {error}") from error
+
+
+def read_entries(path: Path) -> Iterator[Entry]:
+    """The journal's entries in order, streamed; a torn last line is left out.
+
+    Raises `JournalError` naming the line when a line before the last is damaged.
+    """
+    file = path / _JOURNAL
+    decoder: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
+    try:
+        lines = file.open("rb")
+    except FileNotFoundError:
+        return  # killed between run.json and the first line: an empty run
+    except OSError as error:
+        raise JournalError(f"{file}: cannot be read: {error.strerror}") from error
+    with lines:
+        for number, line in enumerate(lines, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield decoder.decode(line)
+            except msgspec.DecodeError as error:
+                raise JournalError(f"{file}, line {number}: damaged: {error}") from error
+
+
+def read_run(path: Path) -> tuple[RunInfo, Iterator[Entry]]:
+    """`read_info` and `read_entries` of one run directory."""
+    return read_info(path), read_entries(path)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Writes a file so that it is either the old or the new one, whatever happens meanwhile."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise JournalError(f"{path}: cannot be written: {error.strerror}") from error
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _lock(path: Path) -> TextIO:
+    file = (path / _LOCK).open("a+", encoding="ascii")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.seek(0)
+        owner = file.read(32).strip()
+        file.close()
+        raise JournalError(
+            f"{path}: in use by another ctxbench (process {owner or 'unknown'}): wait for it, or stop it"
+        ) from error
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    return file
+
+
+def _whole_lines(path: Path) -> int:
+    """Length in bytes of the file up to and including its last newline."""
+    position = path.stat().st_size
+    block = 1 << 16
+    with path.open("rb") as file:
+        while position > 0:
+            start = max(0, position - block)
+            file.seek(start)
+            found = file.read(position - start).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            position = start
+    return 0

@@ -1,0 +1,126 @@
+"""The run directory survives whatever kills its writer."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bench.errors import JournalError
+from bench.journal import SCHEMA, Journal, read_entries, read_info
+from bench.records import Event, Exchange, PromptRecipe, PromptSettings, Route, RunInfo, Suite, Trial
+
+
+def info(schema: int = SCHEMA) -> RunInfo:
+    suite = Suite(
+        name="s",
+        tiers=(512,),
+        conditions=("cold",),
+        output_tokens=8,
+        repeats=1,
+        replays=1,
+        seed=1,
+        warmup="none",
+        retry_invalid=0,
+        interleave=True,
+        prompt=PromptSettings(),
+        routes=(Route(name="a", base_url="http://127.0.0.1:1/v1"),),
+    )
+    return RunInfo(schema=schema, id="r", created_at="t", nonce="n", suite=suite, suite_text="", plan=())
+
+
+def event(name: str) -> Event:
+    return Event(name=name, at="2026-01-01T00:00:00Z", message="a\nb\u2028c")
+
+
+def exchange() -> Exchange:
+    trial = Trial(id="a/512/cold/1", route="a", tier=512, condition="cold", repeat=1)
+    recipe = PromptRecipe(
+        sha256="0", tokens=512, endpoint="chat", corpus="c", corpus_sha256="0", task="t", start=0
+    )
+    return Exchange(trial=trial, prompt=recipe, url="u", sent_ns=10, ended_ns=5, text='<\u0085"\n')
+
+
+def test_entries_come_back_as_they_were_written(tmp_path: Path) -> None:
+    with Journal.create(tmp_path / "r", info()) as journal:
+        journal.append(event("start"))
+        journal.append(exchange())
+    assert read_info(tmp_path / "r") == info()
+    assert list(read_entries(tmp_path / "r")) == [event("start"), exchange()]
+
+
+def test_a_torn_last_line_is_ignored_by_readers_and_cut_on_resume(tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    with Journal.create(run, info()) as journal:
+        journal.append(event("one"))
+    whole = (run / "journal.jsonl").read_bytes()
+    with (run / "journal.jsonl").open("ab") as file:
+        file.write(b'{"kind":"event","name":"tw')
+    assert [e.name for e in read_entries(run) if isinstance(e, Event)] == ["one"]
+    with Journal.resume(run) as journal:
+        assert (run / "journal.jsonl").read_bytes() == whole
+        journal.append(event("two"))
+    assert [e.name for e in read_entries(run) if isinstance(e, Event)] == ["one", "two"]
+
+
+def test_a_journal_that_is_one_torn_line_becomes_empty(tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    Journal.create(run, info()).close()
+    (run / "journal.jsonl").write_bytes(b"x" * 200_000)
+    with Journal.resume(run):
+        assert (run / "journal.jsonl").read_bytes() == b""
+
+
+def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    with Journal.create(run, info()) as journal:
+        journal.append(event("one"))
+    with (run / "journal.jsonl").open("ab") as file:
+        file.write(b"{broken}\n")
+    with pytest.raises(JournalError, match=r"journal.jsonl, line 2: damaged"):
+        list(read_entries(run))
+
+
+def test_a_directory_in_use_is_refused_even_to_another_process(tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    code = f"from pathlib import Path; from bench.journal import Journal; Journal.resume(Path({str(run)!r}))"
+    with Journal.create(run, info()):
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "in use by another ctxbench (process " in result.stderr
+    Journal.resume(run).close()  # free again
+
+
+def test_an_existing_directory_is_never_overwritten(tmp_path: Path) -> None:
+    Journal.create(tmp_path / "r", info()).close()
+    with pytest.raises(JournalError, match="exists; resume it"):
+        Journal.create(tmp_path / "r", info())
+
+
+def test_a_later_schema_and_a_foreign_folder_are_refused(tmp_path: Path) -> None:
+    Journal.create(tmp_path / "r", info(schema=SCHEMA + 1)).close()
+    with pytest.raises(JournalError, match="later ctxbench"):
+        read_info(tmp_path / "r")
+    with pytest.raises(JournalError, match="not a run directory"):
+        read_info(tmp_path)
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(JournalError, match="damaged"):
+        read_info(tmp_path)
+
+
+def test_scrapes_are_kept_as_they_came_with_reproducible_bytes(tmp_path: Path) -> None:
+    page = "vllm:num_requests_running 1\n\udc80"
+    with Journal.create(tmp_path / "r", info()) as journal:
+        path = tmp_path / "r" / journal.store_scrape("0001-before", page)
+        first = path.read_bytes()
+        journal.store_scrape("0001-before", page)
+    assert path.read_bytes() == first
+    assert gzip.decompress(first).decode("utf-8", "surrogatepass") == page
+
+
+def test_no_record_can_put_nan_or_infinity_into_a_line() -> None:
+    line = msgspec.json.encode(Event(name="x", at="", data={"a": float("nan"), "b": float("inf")}))
+    assert b"null" in line and b"NaN" not in line and b"Inf" not in line
