@@ -124,7 +124,7 @@ def read_info(path: Path) -> RunInfo:
         schema = msgspec.json.decode(text, type=dict[str, object]).get("schema")
         if isinstance(schema, int) and schema > SCHEMA:
             raise JournalError(
-                f"{file}: schema {schema} was written by a later ctxbench than this (schema {SCHEMA}): upgrade"
+                f"{file}: schema {schema} is from a later ctxbench than this (schema {SCHEMA}): upgrade"
             )
         return msgspec.json.decode(text, type=RunInfo)
     except msgspec.DecodeError as error:
