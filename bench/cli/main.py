@@ -1,0 +1,40 @@
+"""The `ctxbench` command: one place where commands are registered and errors become exit codes.
+
+Exit codes: 0 ok, 1 a check or gate failed, 2 usage or suite error, 3 engine error, 4 a gate cannot
+tell, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from bench.cli import serve
+from bench.errors import BenchError
+
+app = typer.Typer(
+    name="ctxbench",
+    help="Measures LLM servers at long context: cold, salted and replayed prompts, speculation that "
+    "pays or not, and the output length from which one route beats another.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+servers = typer.Typer(help="Start a server of our own on loopback.", no_args_is_help=True)
+servers.command("llama")(serve.llama)
+app.add_typer(servers, name="serve")
+
+
+def main() -> None:
+    """Runs the command line; every expected error is one line on stderr and its exit code.
+
+    Usage errors (exit 2) and Ctrl-C (exit 130) are typer's own.
+    """
+    try:
+        app()
+    except BenchError as error:
+        print(f"ctxbench: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

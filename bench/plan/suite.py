@@ -1,0 +1,267 @@
+"""Reads a suite file: TOML -> `Suite`, with errors that name file, key, value and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from bench.errors import SuiteError
+from bench.records import (
+    Condition,
+    PromptSettings,
+    RequestSettings,
+    Route,
+    Speculation,
+    Suite,
+)
+
+_MAX_BYTES = 1 << 20
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class SuiteTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[suite]`: what is measured."""
+
+    name: str
+    tiers: tuple[int, ...]
+    conditions: tuple[Condition, ...] = ("cold", "salted", "replay")
+    output_tokens: int = 128
+    repeats: int = 3
+    replays: int = 2
+    seed: int = 1
+    warmup: Literal["short", "tier", "none"] = "short"
+    retry_invalid: int = 1
+    interleave: bool | None = None
+
+
+class RouteTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[[route]]`: one way to serve the model."""
+
+    name: str
+    base_url: str
+    model: str | None = None
+    api_key_env: str | None = None
+    metrics_url: str | None = None
+    engine: str | None = None
+    speculation: Speculation | None = None
+    setting: dict[str, str | int | float | bool] = {}
+    request: RequestSettings = RequestSettings()
+    cache_group: str | None = None
+    ca_file: str | None = None
+    insecure: bool = False
+    proxy: str | None = None
+
+
+class SuiteFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole file, table by table; `[request]` has been merged into the routes."""
+
+    suite: SuiteTable
+    prompt: PromptSettings = PromptSettings()
+    route: tuple[RouteTable, ...]
+
+
+def read_suite(path: Path) -> tuple[Suite, str]:
+    """The suite in a file, and the file's text.
+
+    Raises `SuiteError` with file, key, value and what is allowed.
+    """
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise SuiteError(f"{path}: larger than 1 MiB; this is no suite file")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SuiteError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SuiteError(f"{path}: not UTF-8 text (byte {error.start})") from error
+    return parse_suite(text, name=str(path)), text
+
+
+def parse_suite(text: str, *, name: str = "suite") -> Suite:
+    """The suite in a TOML text; `name` stands for the file in error messages."""
+    try:
+        tables = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise SuiteError(f"{name}: not valid TOML: {error}") from error
+    shared_request = tables.pop("request", {})
+    _refuse_unknown_keys(name, "request", shared_request, RequestSettings)
+    _refuse_unknown_keys(name, "", tables, SuiteFile, ("request",))
+    tables = _with_shared_request(tables, shared_request)
+    try:
+        file = msgspec.convert(tables, SuiteFile)
+    except msgspec.ValidationError as error:
+        raise SuiteError(_explain(name, error, tables)) from error
+    suite = _to_suite(file)
+    for problem in _problems(suite):
+        raise SuiteError(f"{name}: {problem}")
+    return suite
+
+
+def _with_shared_request(tables: dict[str, Any], shared: object) -> dict[str, Any]:
+    """Each route's request settings: the file's `[request]`, overridden key by key by its own."""
+    routes = tables.get("route")
+    if not isinstance(routes, list) or not isinstance(shared, dict):
+        return {**tables, **({} if isinstance(shared, dict) else {"request": shared})}
+    merged = [
+        {**route, "request": {**shared, **own}}
+        if isinstance(route, dict) and isinstance(own := route.get("request", {}), dict)
+        else route
+        for route in routes
+    ]
+    return {**tables, "route": merged}
+
+
+def _to_suite(file: SuiteFile) -> Suite:
+    table = file.suite
+    routes = tuple(
+        Route(
+            **{
+                **{field: getattr(route, field) for field in RouteTable.__struct_fields__},
+                "base_url": route.base_url.rstrip("/"),
+                "setting": {key: str(value) for key, value in route.setting.items()},
+            }
+        )
+        for route in file.route
+    )
+    origins = {urlsplit(route.base_url).netloc for route in routes}
+    separate = len(origins) == len(routes)
+    return Suite(
+        **{
+            **{field: getattr(table, field) for field in SuiteTable.__struct_fields__},
+            "interleave": separate if table.interleave is None else table.interleave,
+        },
+        prompt=file.prompt,
+        routes=routes,
+    )
+
+
+def _problems(suite: Suite) -> Iterable[str]:
+    """What a type cannot say, most basic first."""
+    if not _NAME.fullmatch(suite.name):
+        yield f"[suite] name = {suite.name!r}: letters, digits, '.', '_' and '-', at most 64"
+    yield from _number_problems(suite)
+    yield from _condition_problems(suite)
+    names = [route.name for route in suite.routes]
+    if not names:
+        yield "[[route]]: at least one route is needed"
+    for number, route in enumerate(suite.routes):
+        where = f"[[route]] number {number + 1}"
+        if names.index(route.name) < number:
+            yield f"{where}: name = {route.name!r} is taken by an earlier route"
+        yield from _route_problems(where, route)
+
+
+def _number_problems(suite: Suite) -> Iterable[str]:
+    limits = {
+        "output_tokens": (1, 1_000_000),
+        "repeats": (1, 1000),
+        "replays": (1, 100),
+        "retry_invalid": (0, 10),
+    }
+    for key, (low, high) in limits.items():
+        value = getattr(suite, key)
+        if not low <= value <= high:
+            yield f"[suite] {key} = {value}: allowed are {low} to {high}"
+    if not suite.tiers:
+        yield "[suite] tiers = []: at least one prompt length in tokens is needed"
+    for tier in suite.tiers:
+        if not 16 <= tier <= 16_000_000:
+            yield f"[suite] tiers: {tier} is not between 16 and 16,000,000 tokens"
+    if len(set(suite.tiers)) < len(suite.tiers):
+        yield f"[suite] tiers = {list(suite.tiers)}: a length stands there twice"
+
+
+def _condition_problems(suite: Suite) -> Iterable[str]:
+    if not suite.conditions:
+        yield f"[suite] conditions = []: choose from {', '.join(get_args(Condition))}"
+    if len(set(suite.conditions)) < len(suite.conditions):
+        yield f"[suite] conditions = {list(suite.conditions)}: one stands there twice"
+    if "replay" in suite.conditions and "cold" not in suite.conditions:
+        yield '[suite] conditions: "replay" repeats a cold prompt, so "cold" is needed too'
+    if "salted" in suite.conditions and "cold" not in suite.conditions:
+        yield '[suite] conditions: "salted" is a cold prompt behind another salt, so "cold" is needed too'
+
+
+def _route_problems(where: str, route: Route) -> Iterable[str]:
+    if not _NAME.fullmatch(route.name):
+        yield f"{where}: name = {route.name!r}: letters, digits, '.', '_' and '-', at most 64"
+    for key, value in (("base_url", route.base_url), ("metrics_url", route.metrics_url)):
+        if value is None:
+            continue
+        try:
+            url = urlsplit(value)
+            port_is_fine = url.port is None or 0 < url.port < 65536
+        except ValueError:
+            url, port_is_fine = urlsplit(""), False
+        if url.scheme not in ("http", "https") or not url.hostname or not port_is_fine:
+            yield f"{where}: {key} = {value!r}: an http:// or https:// address, e.g. http://127.0.0.1:8000/v1"
+        elif url.username or url.password:
+            yield f"{where}: {key} holds a user or password; use api_key_env and an environment variable"
+    if route.api_key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", route.api_key_env):
+        # Most likely the key itself: do not repeat it.
+        yield f"{where}: api_key_env is the name of an environment variable, never the key itself"
+    if route.speculation and not 1 <= route.speculation.num_speculative_tokens <= 64:
+        yield f"{where}: speculation.num_speculative_tokens: 1 to 64; for target only leave speculation out"
+    timeouts = route.request.timeouts
+    for key in timeouts.__struct_fields__:
+        value = getattr(timeouts, key)
+        if value is not None and not 0 < value <= 1_000_000:
+            yield f"{where}: request.timeouts.{key} = {value}: seconds above 0"
+    if not 0 <= route.request.temperature <= 10:
+        yield f"{where}: request.temperature = {route.request.temperature}: allowed are 0 to 10"
+
+
+# --- messages ------------------------------------------------------------------------------------
+
+
+def _refuse_unknown_keys(
+    name: str, place: str, table: object, kind: type[Struct], also: tuple[str, ...] = ()
+) -> None:
+    """Raises `SuiteError` naming the first unknown key and the nearest known one."""
+    if not isinstance(table, Mapping):
+        return  # the conversion says what is wrong with it
+    known = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    for key, value in table.items():
+        here = f"{place}.{key}" if place else str(key)
+        if key not in known:
+            allowed = (*known, *also)
+            near = difflib.get_close_matches(str(key), allowed, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(allowed))}"
+            raise SuiteError(f"{name}: unknown key {here!r}; {hint}")
+        for inner in _structs_in(known[key]):
+            for item in value if isinstance(value, list) else [value]:
+                _refuse_unknown_keys(name, here, item, inner)
+
+
+def _structs_in(kind: Any) -> list[type[Struct]]:
+    """The record types in an annotation such as `Speculation | None` or `tuple[Route, ...]`."""
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return [kind]
+    return [found for part in get_args(kind) for found in _structs_in(part)]
+
+
+def _explain(name: str, error: msgspec.ValidationError, tables: Mapping[str, Any]) -> str:
+    """msgspec's message with the key's path as TOML writes it, and the value that stands there."""
+    message, _, path = str(error).partition(" - at `$")
+    key = re.sub(r"\[\.\.\.\]", "", path.removesuffix("`").lstrip("."))
+    value = _value_at(tables, key)
+    shown = "" if value is None or "api_key" in key else f" = {value!r}"[:80]
+    return f"{name}: {key or 'the file'}{shown}: {message[0].lower()}{message[1:]}"
+
+
+def _value_at(tables: Any, key: str) -> Any:
+    for part in re.findall(r"[^.\[\]]+", key):
+        if isinstance(tables, list) and part.isdecimal() and int(part) < len(tables):
+            tables = tables[int(part)]
+        elif isinstance(tables, Mapping):
+            tables = tables.get(part)
+        else:
+            return None
+    return tables

@@ -1,0 +1,116 @@
+"""Suite files: what is read, and how each mistake is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.errors import SuiteError
+from bench.plan.suite import parse_suite, read_suite
+from bench.records import Speculation
+
+GOOD = """
+[suite]
+name = "laptop"
+tiers = [512, 1024]
+[[route]]
+name = "mtp4"
+base_url = "http://127.0.0.1:8000/v1/"
+speculation = { method = "mtp", num_speculative_tokens = 4 }
+[route.setting]
+gpus = 4
+[route.request]
+seed = 7
+[[route]]
+name = "target-only"
+base_url = "http://127.0.0.1:8001/v1"
+[request]
+endpoint = "completions"
+seed = 1
+[request.timeouts]
+idle_s = 30
+"""
+
+
+def test_defaults_are_filled_in_and_request_settings_are_merged_key_by_key() -> None:
+    suite = parse_suite(GOOD)
+    mtp4, target = suite.routes
+    assert suite.conditions == ("cold", "salted", "replay")
+    assert (suite.repeats, suite.replays, suite.retry_invalid, suite.output_tokens) == (3, 2, 1, 128)
+    assert mtp4.base_url == "http://127.0.0.1:8000/v1"
+    assert mtp4.speculation == Speculation(method="mtp", num_speculative_tokens=4)
+    assert mtp4.setting == {"gpus": "4"}
+    assert (mtp4.request.endpoint, mtp4.request.seed, mtp4.request.timeouts.idle_s) == ("completions", 7, 30)
+    assert (target.request.seed, target.speculation) == (1, None)
+
+
+def test_routes_on_separate_servers_are_interleaved_unless_told_otherwise() -> None:
+    assert parse_suite(GOOD).interleave
+    assert not parse_suite(GOOD.replace("8001", "8000")).interleave
+    assert not parse_suite(GOOD.replace("tiers", "interleave = false\ntiers")).interleave
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("tiers", "tirs", r"f.toml: unknown key 'suite.tirs'; did you mean 'tiers'\?"),
+        ("[suite]", "[siute]", r"unknown key 'siute'; did you mean 'suite'\?"),
+        ("idle_s", "idel_s", r"unknown key 'request.timeouts.idel_s'; did you mean 'idle_s'\?"),
+        ("seed = 7", "sede = 7", r"unknown key 'route.request.sede'; did you mean 'seed'\?"),
+        ("[512, 1024]", "[512, 'x']", r"suite.tiers\[1\] = 'x': expected `int`, got `str`"),
+        ("[512, 1024]", "[512, 512]", "a length stands there twice"),
+        ("[512, 1024]", "[8]", "8 is not between 16 and 16,000,000 tokens"),
+        ("[512, 1024]", "[]", "at least one prompt length"),
+        ('name = "laptop"', 'name = "a/b"', "letters, digits"),
+        ('name = "laptop"', "", "missing required field `name`"),
+        ('"target-only"', '"mtp4"', r"number 2: name = 'mtp4' is taken"),
+        ('"http://127.0.0.1:8001/v1"', '"localhost:8001"', "an http:// or https:// address"),
+        ('"http://127.0.0.1:8001/v1"', '"http://h:99999/v1"', "an http:// or https:// address"),
+        ('"completions"', '"chats"', r"endpoint = 'chats': invalid enum value 'chats'"),
+        ("tokens = 4 }", "tokens = 0 }", "num_speculative_tokens: 1 to 64"),
+        ("idle_s = 30", "idle_s = 0", "request.timeouts.idle_s = 0"),
+        ("tiers", "conditions = ['replay']\ntiers", '"cold" is needed too'),
+        ("tiers", "repeats = 0\ntiers", r"\[suite\] repeats = 0: allowed are 1 to 1000"),
+        ("[suite]", "[suite", "not valid TOML"),
+        ("[request]\n", "request = 3\n[x]\n", "request"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place_and_what_is_allowed(old: str, new: str, message: str) -> None:
+    with pytest.raises(SuiteError, match=message):
+        parse_suite(GOOD.replace(old, new, 1), name="f.toml")
+
+
+def test_a_key_pasted_for_the_name_of_its_variable_is_not_repeated() -> None:
+    text = GOOD.replace("speculation", 'api_key_env = "sk-secret-123"\nspeculation', 1)
+    with pytest.raises(SuiteError, match="name of an environment variable") as caught:
+        parse_suite(text)
+    assert "secret" not in str(caught.value)
+    text = GOOD.replace("127.0.0.1:8000", "user:secret@127.0.0.1:8000")
+    with pytest.raises(SuiteError, match="use api_key_env") as caught:
+        parse_suite(text)
+    assert "secret" not in str(caught.value)
+
+
+def test_unreadable_files_are_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(SuiteError, match="No such file"):
+        read_suite(tmp_path / "none.toml")
+    with pytest.raises(SuiteError, match="Is a directory"):
+        read_suite(tmp_path)
+    (tmp_path / "b.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(SuiteError, match="not UTF-8"):
+        read_suite(tmp_path / "b.toml")
+    (tmp_path / "big.toml").write_bytes(b"#" * (1 << 21))
+    with pytest.raises(SuiteError, match="larger than 1 MiB"):
+        read_suite(tmp_path / "big.toml")
+
+
+@given(st.text(max_size=200))
+def test_no_text_causes_anything_but_a_suite_or_a_suite_error(text: str) -> None:
+    for candidate in (text, GOOD + text, GOOD.replace("512", text)):
+        try:
+            assert parse_suite(candidate).name
+        except SuiteError as error:
+            assert str(error)

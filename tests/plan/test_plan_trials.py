@@ -1,0 +1,45 @@
+"""The order of trials."""
+
+from __future__ import annotations
+
+from bench.plan.suite import parse_suite
+from bench.plan.trials import cache_of, groups, pair_key, plan
+from bench.records import Suite
+
+
+def suite(*, repeats: int = 2, ports: tuple[int, ...] = (1, 2, 3), extra: str = "") -> Suite:
+    routes = "".join(
+        f'[[route]]\nname = "{name}"\nbase_url = "http://h:{port}/v1"\n{extra}\n'
+        for name, port in zip("abc", ports, strict=True)
+    )
+    return parse_suite(f'[suite]\nname = "s"\ntiers = [1024, 512]\nrepeats = {repeats}\nseed = 0\n{routes}')
+
+
+def test_a_cold_is_followed_by_its_replays_and_then_its_salted_twin() -> None:
+    ids = [trial.id for trial in plan(suite())][:4]
+    assert ids == ["a/512/cold/1", "a/512/replay/1.1", "a/512/replay/1.2", "a/512/salted/1"]
+
+
+def test_every_trial_is_planned_once() -> None:
+    trials = plan(suite())
+    assert len({trial.id for trial in trials}) == len(trials) == 3 * 2 * 2 * 4
+
+
+def test_interleaved_routes_turn_and_reverse_from_repeat_to_repeat() -> None:
+    order = [(g[0].repeat, g[0].tier, g[0].route) for g in groups(plan(suite(repeats=4)))]
+    at_512 = ["".join(r for n, t, r in order if (n, t) == (k, 512)) for k in (1, 2, 3, 4)]
+    assert at_512 == ["abc", "cba", "bca", "acb"]
+    assert [t for n, t, r in order if (n, r) == (1, "a")] == [512, 1024]
+
+
+def test_routes_whose_servers_take_turns_are_planned_one_after_another() -> None:
+    routes = [group[0].route for group in groups(plan(suite(ports=(1, 1, 1))))]
+    assert routes == ["a"] * 4 + ["b"] * 4 + ["c"] * 4
+
+
+def test_only_routes_with_a_cache_of_their_own_get_the_same_prompts() -> None:
+    mixed = suite(ports=(1, 1, 2))
+    assert [pair_key(mixed, route) for route in mixed.routes] == ["route a", "route b", "all"]
+    grouped = suite(extra='cache_group = "lmcache"')
+    assert [pair_key(grouped, route) for route in grouped.routes] == ["route a", "route b", "route c"]
+    assert cache_of(grouped.routes[0]) == "lmcache"
