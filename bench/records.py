@@ -278,7 +278,9 @@ class Exchange(Struct, frozen=True, kw_only=True, tag_field="kind", tag="exchang
 
     trial: Trial
     attempt: int = 1
-    purpose: Literal["trial", "warmup"] = "trial"
+    purpose: Literal["trial", "warmup", "prime"] = "trial"
+    """`warmup`: other text, never measured. `prime`: puts a prompt into the cache again before a
+    replay is repeated; never measured either, but its prompt is known afterwards."""
     engine: str = "generic"
     """Name of the dialect that explains `before` and `after`."""
     prompt: PromptRecipe
