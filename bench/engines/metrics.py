@@ -1,0 +1,206 @@
+"""One metrics page -> canonical values.
+
+A page is foreign text: its size is bounded, a bad line costs that line alone, NaN and infinity are
+absent. A page is first cut down to the families a dialect knows (a vLLM page of 57 kB holds some
+sixty lines of them), and only these go through prometheus_client's parser.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from msgspec import Struct
+from prometheus_client.parser import text_string_to_metric_families
+
+from bench.engines.base import Alias, Dialect
+
+MAX_CHARS = 16_000_000
+MAX_BAD_LINES = 20
+MAX_LINE = 65_536
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_EXEMPLAR = re.compile(r'((?:[^"#]|"(?:[^"\\]|\\.)*")*?) # \{')
+
+Labels = dict[str, str]
+
+
+class Page(Struct, frozen=True, kw_only=True):
+    """What a dialect knows of one metrics page."""
+
+    values: dict[str, float] = {}
+    """Canonical name -> value; a metric that is not on the page is not in here."""
+    info: dict[str, str] = {}
+    """Labels of the engine's configuration family, as they stand."""
+    bad_lines: tuple[str, ...] = ()
+    """Lines of needed families that could not be read, at most twenty, cut to 200 characters."""
+    problem: str | None = None
+    """Why there is nothing, or not all, to be read."""
+
+
+def read_page(text: str, dialect: Dialect, headers: Mapping[str, str] | None = None) -> Page:
+    """Read a page in text or OpenMetrics form.
+
+    Counters are summed over engines and label sets; gauges that are fractions or capacities give
+    the largest. `headers` are those of the answer, for engines that tell their process start there.
+    Never raises: `Page.problem` says what is wrong.
+    """
+    if len(text) > MAX_CHARS:
+        return Page(problem=f"the metrics page has {len(text):,} characters, more than {MAX_CHARS:,}")
+    if text.lstrip()[:1] in ("{", "[", "<"):
+        return Page(problem="the answer is no metrics page (JSON or HTML)")
+    wanted = _wanted(dialect)
+    groups, others = _needed_lines(text, wanted)
+    samples: dict[str, list[tuple[Labels, float]]] = {}
+    bad: list[str] = []
+    for sample, lines in groups.items():
+        parsed, broken = _parse(lines)
+        samples[sample] = parsed
+        bad += [line[:200] for line in broken]
+    values = _values(dialect, samples)
+    start = _start_header(headers)
+    if start is not None:
+        values.setdefault("process_start", start)
+    return Page(
+        values=values,
+        info=_info(dialect, samples),
+        bad_lines=tuple(bad[:MAX_BAD_LINES]),
+        problem=_problem(dialect, groups, samples, bad, others),
+    )
+
+
+@lru_cache(maxsize=32)
+def _wanted(dialect: Dialect) -> dict[str, str]:
+    """Every spelling of a needed sample name -> the sample's own name, without prefix and `_total`."""
+    wanted: dict[str, str] = {}
+    names = [(alias.sample, alias.kind, alias.prefixed) for alias in dialect.aliases]
+    if dialect.info_family:
+        names.append((dialect.info_family, "gauge", True))
+    for sample, kind, prefixed in names:
+        endings = {"histogram": ("_sum", "_count"), "counter": ("", "_total")}.get(kind, ("",))
+        starts = [p + mark for p in dialect.prefixes for mark in ":_"] if prefixed else [""]
+        for start in starts:
+            for ending in endings:
+                own = sample + (ending if kind == "histogram" else "")
+                wanted[f"{start}{sample}{ending}"] = own
+    return wanted
+
+
+def _needed_lines(text: str, wanted: Mapping[str, str]) -> tuple[dict[str, list[str]], int]:
+    """Lines of needed families by sample name, and how many other sample lines there are."""
+    groups: dict[str, list[str]] = {}
+    others = 0
+    for line in text.split("\n"):
+        if not line or line[0] == "#":
+            continue
+        cut = line.find("{")
+        name = line[:cut] if cut > 0 else line.split(" ", 1)[0]
+        own = wanted.get(name)
+        if own is None and ("\t" in line or line[0] == " "):  # rare forms of white space
+            found = _NAME.match(line.lstrip())
+            own = wanted.get(found[0]) if found else None
+        if own is None:
+            others += 1
+        else:
+            groups.setdefault(own, []).append(line.strip())
+    return groups, others
+
+
+def _parse(lines: list[str]) -> tuple[list[tuple[Labels, float]], list[str]]:
+    """Samples of one family, and its lines that cannot be read."""
+    plain = [found[1] if " # {" in line and (found := _EXEMPLAR.match(line)) else line for line in lines]
+    bad = [line for line in plain if len(line) > MAX_LINE]
+    plain = [line for line in plain if len(line) <= MAX_LINE]
+    try:
+        return _samples("\n".join(plain) + "\n"), bad
+    except (ValueError, IndexError):
+        good: list[tuple[Labels, float]] = []  # one of the lines is bad: find out which
+    for line in plain:
+        try:
+            good += _samples(line + "\n")
+        except (ValueError, IndexError):
+            bad.append(line)
+    return good, bad
+
+
+def _samples(text: str) -> list[tuple[Labels, float]]:
+    return [(s.labels, s.value) for family in text_string_to_metric_families(text) for s in family.samples]
+
+
+def _values(dialect: Dialect, samples: Mapping[str, list[tuple[Labels, float]]]) -> dict[str, float]:
+    values: dict[str, float] = {}
+    done: set[str] = set()
+    for alias in dialect.aliases:
+        if alias.name in done:
+            continue
+        endings = ("_sum", "_count") if alias.kind == "histogram" else ("",)
+        for ending in endings:
+            found = _merge(alias, samples.get(alias.sample + ending, []), dialect.replica_labels)
+            for suffix, value in found.items():
+                values[alias.name + ending + suffix] = value
+            if found:
+                done.add(alias.name)
+    return values
+
+
+def _merge(
+    alias: Alias, series: list[tuple[Labels, float]], replica_labels: tuple[str, ...]
+) -> dict[str, float]:
+    """Suffix -> value over all series an alias counts; replicas of one rank are counted once."""
+    ranks: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+    for labels, value in series:
+        if not math.isfinite(value) or not _counts(alias, labels):
+            continue
+        suffix = f".{labels.get(alias.by, '')}" if alias.by else ""
+        own = tuple(sorted(item for item in labels.items() if item[0] not in replica_labels))
+        key = (suffix, own)
+        ranks[key] = max(ranks[key], value) if key in ranks else value
+    merged: dict[str, float] = {}
+    for (suffix, _), value in ranks.items():
+        if suffix not in merged:
+            merged[suffix] = value
+        else:
+            merged[suffix] = max(merged[suffix], value) if alias.largest else merged[suffix] + value
+    return merged
+
+
+def _counts(alias: Alias, labels: Labels) -> bool:
+    return all(labels.get(label, "") in allowed for label, allowed in alias.only) and not any(
+        labels.get(label, "") in refused for label, refused in alias.never
+    )
+
+
+def _info(dialect: Dialect, samples: Mapping[str, list[tuple[Labels, float]]]) -> dict[str, str]:
+    found = samples.get(dialect.info_family or "", [])
+    return dict(found[0][0]) if found else {}
+
+
+def _start_header(headers: Mapping[str, str] | None) -> float | None:
+    """llama.cpp's `Process-Start-Time-Unix`: a clock of its own, fit for comparing only."""
+    for name, value in (headers or {}).items():
+        if name.lower() == "process-start-time-unix" and re.fullmatch(r"[0-9]{1,20}", value.strip()):
+            return float(value)
+    return None
+
+
+def _problem(
+    dialect: Dialect,
+    groups: Mapping[str, list[str]],
+    samples: Mapping[str, list[tuple[Labels, float]]],
+    bad: list[str],
+    others: int,
+) -> str | None:
+    series = [labels for group in samples.values() for labels, _ in group]
+    if any("server" in labels and "model_name" not in labels for labels in series):
+        return "this page is a router's, which repeats its servers' names: scrape the engine itself"
+    if bad:
+        return f"{len(bad)} line(s) of the metrics page cannot be read, first: {bad[0][:80]!r}"
+    if not dialect.aliases:
+        return None
+    if not groups and not others:
+        return "the metrics page is empty"
+    own = {alias.sample for alias in dialect.aliases if alias.prefixed}
+    if not any(sample.removesuffix("_sum").removesuffix("_count") in own for sample in groups):
+        return f"the metrics page has no family of {dialect.name}"
+    return None
