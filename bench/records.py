@@ -534,7 +534,9 @@ class Comparison(Struct, frozen=True, kw_only=True):
     task: str = "continue"
     quantity: str
     ratio: Estimate | None = None
-    """route / base."""
+    """Ratio of the medians, route / base."""
+    paired_ratio: Estimate | None = None
+    """Median of the ratios of trials that share a prompt; `None` when unpaired."""
     difference: Estimate | None = None
     """route - base, in the quantity's unit."""
     p_value: float | None = None
@@ -564,6 +566,11 @@ class Crossover(Struct, frozen=True, kw_only=True):
     """Longest output measured on both routes."""
     extrapolation: float | None = None
     """output_tokens / measured; above 1 nothing was measured there."""
+    basis: Literal["curve", "line", "slowing"] | None = None
+    """What `output_tokens` comes from: the measured arrival curves, straight lines beyond them, or
+    lines that bend as decode slows with context (past twice the measured length)."""
+    line_tokens: float | None = None
+    """What the straight lines alone give, when `basis` is another."""
     samples: tuple[int, int]
     """Trials of `route` and of `base`."""
     ttft_difference_s: Estimate | None = None
