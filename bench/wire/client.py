@@ -1,0 +1,351 @@
+"""The client: control requests, and measured exchanges.
+
+Control requests (models, tokenise, metrics) go through httpx with the aiohttp transport. Measured
+requests go through httpx with `RulerTransport`, which stamps at the socket; where a proxy is asked
+for they take the aiohttp transport too, and their stamps are those of the reading task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import msgspec
+from msgspec import Struct
+
+from bench.errors import EngineError, SuiteError
+from bench.records import Endpoint, Failure, Timeouts
+from bench.wire.connection import Recorder, RulerTransport, keep_alive
+from bench.wire.exchange import Prepared, Raw, Watch, finish, raw_of
+from bench.wire.failures import StatusError, advice, classify, of_status, redact
+
+__all__ = ["Client", "Prepared", "Raw", "Reply", "StatusError", "finish"]
+
+CONTROL_LIMIT = 64 * 1024 * 1024
+"""Bytes of a control answer: the token ids of two million tokens fit."""
+STREAM_LIMIT = 1024 * 1024 * 1024
+"""Bytes of a measured answer: some four million events."""
+_HEADER_LIMIT = 64
+_USER_AGENT = "ctxbench"
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """The answer to a control request."""
+
+    status: int
+    headers: dict[str, str]
+    text: str
+    at_ns: int
+    """Monotonic, when all of it had arrived."""
+    took_ns: int
+
+
+class Client:
+    """One server. An async context manager; nothing is opened before `async with`.
+
+    `base_url` ends in the version part (`http://127.0.0.1:8000/v1`). `connect_s` limits opening a
+    connection. A proxy is used only when named here, and never for loopback addresses. `transport`
+    replaces both transports, for tests and for embedding.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        api_key: str | None = None,
+        ca_file: str | None = None,
+        insecure: bool = False,
+        proxy: str | None = None,
+        connect_s: float = 10.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._url = _checked_url(base_url)
+        self.base_url = str(self._url).rstrip("/")
+        """Without a trailing slash, user or password."""
+        self.origin = f"{self._url.scheme}://{self._url.netloc.decode('ascii')}"
+        """Scheme, host and port."""
+        if api_key is not None and (
+            not api_key.isprintable() or not api_key.isascii() or not api_key.strip()
+        ):
+            raise SuiteError("the API key holds characters that no HTTP header can carry")
+        self._key = api_key
+        self._ca_file = ca_file
+        self._insecure = insecure
+        self._proxy = None if proxy is None or _is_loopback(self._url.host) else proxy
+        self._connect_s = connect_s
+        self._given = transport
+        self._ruler = transport is None and self._proxy is None
+        self._control: httpx.AsyncClient | None = None
+        self._measured: httpx.AsyncClient | None = None
+        self._gate = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        context = self._ssl_context()
+        control = self._given or _aiohttp_transport(context, self._proxy)
+        measured = RulerTransport(context, limit=CONTROL_LIMIT) if self._ruler else control
+        self._control = httpx.AsyncClient(transport=control, trust_env=False)
+        self._measured = httpx.AsyncClient(transport=measured, trust_env=False)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for client in (self._measured, self._control):
+            if client is not None:
+                await client.aclose()
+        self._control = self._measured = None
+
+    # --- control requests
+
+    async def get_json(self, path_or_url: str, *, timeout_s: float = 30.0) -> Any:
+        """The decoded JSON of a GET. A path counts from `base_url`. Raises EngineError."""
+        return self._json("GET", path_or_url, await self.get_reply(path_or_url, timeout_s=timeout_s))
+
+    async def post_json(self, path_or_url: str, body: object, *, timeout_s: float = 120.0) -> Any:
+        """The decoded JSON answer to a POST of JSON. Raises EngineError."""
+        reply = await self._request("POST", path_or_url, timeout_s, msgspec.json.encode(body))
+        return self._json("POST", path_or_url, reply)
+
+    async def get_text(self, path_or_url: str, *, timeout_s: float = 30.0) -> str:
+        """The text of a GET. Raises EngineError."""
+        return (await self.get_reply(path_or_url, timeout_s=timeout_s)).text
+
+    async def get_reply(self, path_or_url: str, *, timeout_s: float = 30.0) -> Reply:
+        """A GET with its headers and times. Raises EngineError, `StatusError` unless it is 200."""
+        return await self._request("GET", path_or_url, timeout_s, None)
+
+    # --- measured exchanges
+
+    def prepare(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        timeouts: Timeouts,
+        prompt_tokens: int,
+        endpoint: Endpoint,
+    ) -> Prepared:
+        """A request that only needs to be released. `path` counts from `base_url`.
+
+        `body` is kept, not copied: give the same object for a replay.
+        """
+        url = self._resolve(path)
+        first = timeouts.first_token_s
+        headers = {**self._headers(url), "Accept": "text/event-stream", "Content-Type": "application/json"}
+        return Prepared(
+            request=httpx.Request("POST", url, headers=headers, content=body),
+            url=str(url),
+            body=body,
+            endpoint=endpoint,
+            timeouts=timeouts,
+            first_token_s=120.0 + 0.010 * prompt_tokens if first is None else first,
+            limit=STREAM_LIMIT,
+            secret=self._key,
+            gate=self._gate,
+        )
+
+    async def warm(self, path: str = "/models", *, timeout_s: float = 30.0) -> None:
+        """Opens, or proves alive, the connection that the next exchange will use.
+
+        Servers close idle connections after seconds. Raises EngineError.
+        """
+        await self._request("GET", path, timeout_s, None, client=self._open(self._measured))
+
+    async def exchange(self, prepared: Prepared, *, keep_cancelled: bool = False) -> Raw:
+        """Send the request and record its answer. Failures are data; only cancellation is raised.
+
+        With `keep_cancelled` a cancelled exchange returns what it had read, with a failure of kind
+        `cancelled`. No connection is left open either way.
+        """
+        client = self._open(self._measured)
+        recorder = Recorder(prepared.limit)
+        watch = Watch(recorder, prepared, sees_upload=self._ruler)
+        headers: dict[str, str] = {}
+        failure: Failure | None = None
+        started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        try:
+            async with asyncio.timeout(None) as timeout:
+                watch.start(timeout)
+                await self._converse(client, prepared, recorder, headers)
+        except TimeoutError:
+            failure = watch.failure
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not keep_cancelled or task is None:
+                raise
+            task.uncancel()
+            failure = Failure(kind="cancelled", message="interrupted while the exchange was running")
+        except httpx.HTTPError as error:
+            failure = classify(
+                error, where=_place(prepared.request.url), answered=recorder.status is not None
+            )
+        finally:
+            watch.stop()
+        return raw_of(recorder, watch, started_at=started_at, headers=headers, failure=failure)
+
+    async def _converse(
+        self, client: httpx.AsyncClient, prepared: Prepared, recorder: Recorder, headers: dict[str, str]
+    ) -> None:
+        timeout = {"connect": prepared.timeouts.connect_s, "read": None, "write": None, "pool": None}
+        request = prepared.request
+        request.extensions = {"timeout": timeout, "recorder": recorder}
+        if not self._ruler:
+            recorder.sent_ns = recorder.last_ns = time.monotonic_ns()
+        response = await client.send(request, stream=True)
+        try:
+            headers.update(_headers(response.headers))
+            if self._ruler:
+                await recorder.over
+                return
+            recorder.status = response.status_code
+            recorder.headers_ns = recorder.last_ns = time.monotonic_ns()
+            async for data in response.aiter_raw():
+                recorder.add(time.monotonic_ns(), data)
+            recorder.ended_ns = time.monotonic_ns()
+        finally:
+            request.extensions = {}
+            await response.aclose()
+
+    # --- the small parts
+
+    async def _request(
+        self,
+        method: str,
+        path_or_url: str,
+        timeout_s: float,
+        body: bytes | None,
+        client: httpx.AsyncClient | None = None,
+    ) -> Reply:
+        client = client or self._open(self._control)
+        url = self._resolve(path_or_url)
+        headers = self._headers(url)
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        started_ns = time.monotonic_ns()
+        name = f"{method} {url}"
+        try:
+            async with asyncio.timeout(timeout_s):
+                timeout = httpx.Timeout(None, connect=min(timeout_s, self._connect_s))
+                request = client.build_request(method, url, content=body, headers=headers, timeout=timeout)
+                response = await client.send(request, stream=True)
+                try:
+                    text = await _bounded(response)
+                finally:
+                    await response.aclose()
+        except TimeoutError as error:
+            raise EngineError(
+                f"{name}: no answer within {timeout_s:g} s; is the server busy or stuck?"
+            ) from error
+        except httpx.HTTPError as error:
+            failure = classify(error, where=_place(url), answered=False)
+            raise EngineError(redact(f"{name}: {failure.message}", self._key)) from error
+        if response.status_code != 200:
+            failure = of_status(response.status_code, text)
+            message = redact(f"{name}: {failure.message}{advice(response.status_code)}", self._key)
+            raise StatusError(message, response.status_code)
+        now_ns = time.monotonic_ns()
+        return Reply(
+            status=response.status_code,
+            headers=_headers(response.headers),
+            text=text,
+            at_ns=now_ns,
+            took_ns=now_ns - started_ns,
+        )
+
+    def _json(self, method: str, path_or_url: str, reply: Reply) -> Any:
+        try:
+            return msgspec.json.decode(reply.text)
+        except (msgspec.DecodeError, RecursionError) as error:
+            name = f"{method} {self._resolve(path_or_url)}"
+            start = redact(reply.text[:60], self._key)
+            raise EngineError(f"{name}: the answer is no JSON but begins with {start!r}") from error
+
+    def _resolve(self, path_or_url: str) -> httpx.URL:
+        if path_or_url.startswith(("http://", "https://")):
+            return httpx.URL(path_or_url).copy_with(userinfo=b"")
+        return httpx.URL(f"{self.base_url}/{path_or_url.lstrip('/')}")
+
+    def _headers(self, url: httpx.URL) -> dict[str, str]:
+        headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": _USER_AGENT}
+        # The key is for this server; a metrics page on another host does not get it.
+        if self._key is not None and (url.scheme, url.host) == (self._url.scheme, self._url.host):
+            headers["Authorization"] = f"Bearer {self._key}"
+        return headers
+
+    def _open(self, client: httpx.AsyncClient | None) -> httpx.AsyncClient:
+        if client is None:
+            raise RuntimeError("the client is used outside its `async with`")
+        return client
+
+    def _ssl_context(self) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(cafile=self._ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise SuiteError(f"ca_file {self._ca_file} cannot be read as certificates: {error}") from error
+        if self._insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        elif self._ca_file is None:
+            with suppress(OSError):  # beside the system's: some Pythons come without any
+                context.load_verify_locations(_certifi())
+        return context
+
+
+async def _bounded(response: httpx.Response) -> str:
+    parts = bytearray()
+    async for data in response.aiter_raw():
+        parts += data
+        if len(parts) > CONTROL_LIMIT:
+            raise httpx.RemoteProtocolError(f"the answer is larger than {CONTROL_LIMIT} bytes")
+    return bytes(parts).decode("utf-8", "replace")
+
+
+def _aiohttp_transport(context: ssl.SSLContext, proxy: str | None) -> httpx.AsyncBaseTransport:
+    import aiohttp
+    from httpx_aiohttp import AiohttpTransport
+
+    def session() -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            limit=0, ssl=context, keepalive_timeout=4.0, socket_factory=keep_alive
+        )
+        return aiohttp.ClientSession(
+            connector=connector, trust_env=False, auto_decompress=False, read_bufsize=1024 * 1024
+        )
+
+    given = httpx.Proxy(proxy) if proxy else None
+    return AiohttpTransport(verify=context, trust_env=False, proxy=given, client=session)
+
+
+def _certifi() -> str:
+    import certifi
+
+    return certifi.where()
+
+
+def _checked_url(text: str) -> httpx.URL:
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL as error:
+        raise SuiteError(f"base_url {text!r} is no address: {error}") from error
+    if url.scheme not in ("http", "https") or not url.host:
+        raise SuiteError(f"base_url {text!r} must look like http://host:port/v1")
+    return url.copy_with(userinfo=b"", fragment=None, query=None)
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _place(url: httpx.URL) -> str:
+    return f"{url.host}:{url.port or (443 if url.scheme == 'https' else 80)}"
+
+
+def _headers(headers: httpx.Headers) -> dict[str, str]:
+    kept = [(name, value[:1024]) for name, value in headers.items() if name != "set-cookie"]
+    return dict(kept[:_HEADER_LIMIT])

@@ -1,0 +1,446 @@
+"""One HTTP/1.1 exchange on the event loop's own transport: the ruler without weight.
+
+An httpx transport (its public seam) for the requests whose times are measured. Everything that can
+be done before `sent` is: the connection stands, head and body are bytes. `sent` is stamped at the
+write itself, `uploaded` when the kernel has taken the last byte of the body, and every read the
+moment the loop hands it over, before anything looks into it. Per read the hot path stamps and
+appends; chunk framing comes off afterwards, JSON later still.
+
+Requests through a proxy do not come here: see `client.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import time
+from array import array
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any, cast
+
+import httpx
+
+from bench.wire.http1 import HEAD_LIMIT, Dechunker, FramingError, Head, parse_head
+
+_PIECE = 256 * 1024
+_READ_BUFFER = 256 * 1024
+
+
+class TooLarge(httpx.RemoteProtocolError):
+    """More bytes than any honest answer has."""
+
+
+class Recorder:
+    """What the wire saw of one exchange. Stamps are monotonic nanoseconds, not yet relative."""
+
+    __slots__ = (
+        "_dechunker",
+        "_raw",
+        "_raw_ns",
+        "broken",
+        "connect_ns",
+        "ended_ns",
+        "headers_ns",
+        "last_ns",
+        "limit",
+        "over",
+        "pending",
+        "read_bytes",
+        "read_ns",
+        "reads",
+        "sent_ns",
+        "size",
+        "status",
+        "uploaded_ns",
+    )
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.size = 0
+        self.status: int | None = None
+        self.connect_ns: int | None = None
+        self.sent_ns = 0
+        self.uploaded_ns: int | None = None
+        self.headers_ns: int | None = None
+        self.ended_ns: int | None = None
+        self.last_ns = 0
+        """When anything last arrived."""
+        self.read_ns: array[int] = array("q")
+        self.read_bytes: array[int] = array("q")
+        self.reads: list[tuple[int, bytes]] = []
+        """Unframed and not yet taken: (stamp, body bytes)."""
+        self.pending = 0
+        """Bytes kept and not yet taken."""
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.broken: FramingError | None = None
+        """The server's chunks made no sense from some point on; nothing after it is kept."""
+        self._raw: list[bytes] = []
+        self._raw_ns: array[int] = array("q")
+        self._dechunker: Dechunker | None = None
+
+    def start_body(self, *, chunked: bool) -> None:
+        self._dechunker = Dechunker() if chunked else None
+
+    def add(self, now_ns: int, data: bytes) -> None:
+        """The hot path: keep one read."""
+        self._raw_ns.append(now_ns)
+        self._raw.append(data)
+        self.last_ns = now_ns
+        size = len(data)
+        self.pending += size
+        self.size += size
+        if self.size > self.limit:
+            raise TooLarge(f"the answer is larger than {self.limit} bytes")
+
+    def unframe(self) -> bool:
+        """Take the framing off what has come; True when the last chunk was among it, or nonsense."""
+        dechunker = self._dechunker
+        raw, self._raw = self._raw, []
+        stamps, self._raw_ns = self._raw_ns, array("q")
+        if self.broken is not None:
+            return True
+        try:
+            for now_ns, data in zip(stamps, raw, strict=True):
+                body = dechunker.feed(data) if dechunker else data
+                if body:
+                    self.read_ns.append(now_ns)
+                    self.read_bytes.append(len(body))
+                    self.reads.append((now_ns, body))
+        except FramingError as error:
+            self.broken = error
+            return True
+        return dechunker.ended if dechunker else False
+
+    def take(self) -> list[tuple[int, bytes]]:
+        """The body's reads since the last call."""
+        self.unframe()
+        reads, self.reads = self.reads, []
+        self.pending = 0
+        return reads
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One connection, one exchange at a time."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.connect_ns: int | None = None
+        self.head: Head | None = None
+        self.reusable = True
+        self._buffer = memoryview(bytearray(_READ_BUFFER))
+        self._recorder: Recorder | None = None
+        self._in_body = False
+        self._chunked = False
+        self._left: int | None = None
+        self._start = bytearray()
+        self._answered: asyncio.Future[Head] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._paused = False
+
+    # --- what the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        # 0: a write leaves at once, and writing resumes only when the kernel has taken everything.
+        self.transport.set_write_buffer_limits(high=0)
+        sock = self.transport.get_extra_info("socket")
+        if sock is not None:
+            _set_keep_alive(sock)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        now_ns = time.monotonic_ns()
+        data = bytes(self._buffer[:nbytes])
+        recorder = self._recorder
+        if recorder is None:
+            self.abort()  # an idle connection has nothing to say
+            return
+        try:
+            if not self._in_body:
+                self._begin(now_ns, data, recorder)
+                return
+            recorder.add(now_ns, data)
+            # A chunked body ends with CR LF CR LF and nothing after it. The last read shows that, or
+            # is shorter than it; anything else cannot be the end and is not looked at.
+            if self._chunked:
+                if (nbytes < 4 or data.endswith(b"\r\n\r\n")) and recorder.unframe():
+                    self._end(now_ns)
+            elif self._left is not None:
+                self._left -= nbytes
+                if self._left <= 0:
+                    self._end(now_ns)
+        except (FramingError, TooLarge) as error:
+            self._fail(error)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.reusable = False
+        if self._in_body and self._left is None and not self._chunked and exc is None:
+            self._end(time.monotonic_ns())  # the connection's end is this body's end
+        else:
+            self._fail(exc or ConnectionResetError("the server closed the connection"))
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._wake()
+
+    # --- what the transport calls
+
+    async def request(self, head: bytes, body: bytes, recorder: Recorder) -> Head:
+        """Send, and wait for the head of the answer. Raises httpx.TransportError."""
+        self._recorder = recorder
+        self._answered = asyncio.get_running_loop().create_future()
+        self._in_body = False
+        self._start.clear()
+        recorder.sent_ns = recorder.last_ns = time.monotonic_ns()
+        await self._upload(head, body, recorder)
+        recorder.uploaded_ns = time.monotonic_ns()
+        return await self._answered
+
+    async def _upload(self, head: bytes, body: bytes, recorder: Recorder) -> None:
+        assert self.transport is not None  # noqa: S101 - set before any request
+        if len(body) <= _PIECE:
+            self.transport.write(head + body)
+            await self._drain()
+            return
+        self.transport.write(head)
+        view = memoryview(body)
+        for start in range(0, len(body), _PIECE):
+            self.transport.write(view[start : start + _PIECE])
+            await self._drain()
+            if self._answered is not None and self._answered.done():
+                self.reusable = False  # refused before it was read (401, 413, ...), or lost
+                return
+
+    async def _drain(self) -> None:
+        if self._paused and self._answered is not None and not self._answered.done():
+            self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
+
+    def _wake(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    def _begin(self, now_ns: int, data: bytes, recorder: Recorder) -> None:
+        self._start += data
+        end = self._start.find(b"\r\n\r\n")
+        if end < 0:
+            if len(self._start) > HEAD_LIMIT:
+                raise FramingError("the answer's head is larger than 64 KiB")
+            return
+        head = parse_head(bytes(self._start[:end]))
+        rest = bytes(self._start[end + 4 :])
+        self._start.clear()
+        if head.status < 200:  # 100 Continue and its like: the answer is yet to come
+            if rest:
+                self._begin(now_ns, rest, recorder)
+            return
+        recorder.headers_ns = recorder.last_ns = now_ns
+        recorder.status = head.status
+        self.head = head
+        self.reusable = head.keep_alive
+        self._in_body = True
+        self._chunked = head.framing == "chunked"
+        self._left = head.length if head.framing == "length" else None
+        recorder.start_body(chunked=self._chunked)
+        if rest:
+            recorder.add(now_ns, rest)
+            if self._left is not None:
+                self._left -= len(rest)
+        if (self._left is not None and self._left <= 0) or (self._chunked and recorder.unframe()):
+            self._end(now_ns)
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_result(head)
+        self._wake()
+
+    def _end(self, now_ns: int) -> None:
+        if self._recorder is not None and self._recorder.broken is not None:
+            self._fail(self._recorder.broken)
+            return
+        recorder, self._recorder = self._recorder, None
+        self._in_body = False
+        if self._left is not None and self._left < 0:
+            self.reusable = False
+        if recorder is not None:
+            recorder.ended_ns = now_ns
+            if not recorder.over.done():
+                recorder.over.set_result(None)
+
+    def _fail(self, error: Exception) -> None:
+        recorder, self._recorder = self._recorder, None
+        self.reusable = False
+        failed = _as_httpx(error)
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_exception(failed)
+        elif recorder is not None and not recorder.over.done():
+            recorder.over.set_exception(failed)
+        self._wake()
+        if self.transport is not None:
+            self.transport.abort()
+
+    def abort(self) -> None:
+        """Close at once; nothing is sent any more."""
+        self.reusable = False
+        self._recorder = None
+        if self.transport is not None:
+            self.transport.abort()
+
+    @property
+    def idle(self) -> bool:
+        """Usable for another request."""
+        return (
+            self.reusable
+            and self._recorder is None
+            and self.transport is not None
+            and not self.transport.is_closing()
+        )
+
+
+class RulerTransport(httpx.AsyncBaseTransport):
+    """httpx transport for measured requests; keeps idle connections for the next one.
+
+    A `Recorder` in `request.extensions["recorder"]` receives the stamps; the response's stream ends
+    when the body has.
+    """
+
+    def __init__(self, ssl_context: ssl.SSLContext | None, *, limit: int) -> None:
+        self._ssl = ssl_context
+        self._limit = limit
+        self._idle: list[tuple[tuple[str, str, int], Connection]] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        given = request.extensions.get("recorder")
+        recorder = given if isinstance(given, Recorder) else Recorder(self._limit)
+        url = request.url
+        key = (url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80))
+        connection = self._pop(key) or await self._open(key, request.extensions)
+        recorder.connect_ns = connection.connect_ns
+        try:
+            head = await connection.request(_request_head(request), request.content, recorder)
+        except BaseException:
+            connection.abort()
+            raise
+        # Bytes of the raw body: the framing headers no longer describe them.
+        headers = [(n, v) for n, v in head.headers if n not in (b"transfer-encoding",)]
+        stream = _Recorded(self, key, connection, recorder)
+        return httpx.Response(
+            head.status, headers=headers, stream=stream, request=request, extensions={"recorder": recorder}
+        )
+
+    def _pop(self, key: tuple[str, str, int]) -> Connection | None:
+        self._idle = [(k, c) for k, c in self._idle if c.idle]
+        for place, (found, connection) in enumerate(self._idle):
+            if found == key:
+                del self._idle[place]
+                return connection
+        return None
+
+    async def _open(self, key: tuple[str, str, int], extensions: Any) -> Connection:
+        scheme, host, port = key
+        secure = scheme == "https"
+        limit = (extensions.get("timeout") or {}).get("connect")
+        started = time.monotonic_ns()
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(limit):
+                _, connection = await loop.create_connection(
+                    Connection,
+                    host,
+                    port,
+                    ssl=self._ssl if secure else None,
+                    server_hostname=host if secure else None,
+                )
+        except TimeoutError as error:
+            raise httpx.ConnectTimeout(f"no connection within {limit:g} s") from error
+        except OSError as error:
+            raise httpx.ConnectError(str(error)) from error
+        connection.connect_ns = time.monotonic_ns() - started
+        return connection
+
+    def put_back(self, key: tuple[str, str, int], connection: Connection) -> None:
+        """Keep the connection for the next request, or close it if it cannot be used again."""
+        if connection.idle:
+            self._idle.append((key, connection))
+        else:
+            connection.abort()
+
+    async def aclose(self) -> None:
+        for _, connection in self._idle:
+            connection.abort()
+        self._idle.clear()
+        await asyncio.sleep(0)  # let the loop see them closed
+
+
+class _Recorded(httpx.AsyncByteStream):
+    """The body of a recorded answer: nothing until it is over, then every read."""
+
+    def __init__(
+        self, owner: RulerTransport, key: tuple[str, str, int], connection: Connection, recorder: Recorder
+    ) -> None:
+        self._owner = owner
+        self._key = key
+        self._connection = connection
+        self._recorder = recorder
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        await self._recorder.over
+        for _, data in self._recorder.take():
+            yield data
+
+    async def aclose(self) -> None:
+        over = self._recorder.over
+        if over.done() and not over.cancelled() and over.exception() is None:
+            self._owner.put_back(self._key, self._connection)
+        else:
+            self._connection.abort()
+
+
+def _as_httpx(error: Exception) -> httpx.TransportError:
+    """The transport's callers know httpx's errors alone; the cause stays attached."""
+    if isinstance(error, httpx.TransportError):
+        return error
+    kind = httpx.RemoteProtocolError if isinstance(error, FramingError) else httpx.ReadError
+    failed = kind(str(error))
+    failed.__cause__ = error
+    return failed
+
+
+def _request_head(request: httpx.Request) -> bytes:
+    lines = [request.method.encode("ascii") + b" " + request.url.raw_path + b" HTTP/1.1"]
+    lines += [name + b": " + value for name, value in request.headers.raw]
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def keep_alive(address: Any) -> socket.socket:
+    """A socket for aiohttp's connector (`address` is an entry of getaddrinfo), kept alive."""
+    family, kind, protocol, _, _ = address
+    sock = socket.socket(family, kind, protocol)
+    _set_keep_alive(sock)
+    return sock
+
+
+def _set_keep_alive(sock: socket.socket) -> None:
+    """TCP keep-alive every 30 s: a silent prefill of minutes dies in NATs and balancers otherwise."""
+    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    # Linux names the first one KEEPIDLE, macOS KEEPALIVE; what a platform lacks stays at its default.
+    for name, value in (
+        ("TCP_KEEPIDLE", 30),
+        ("TCP_KEEPALIVE", 30),
+        ("TCP_KEEPINTVL", 30),
+        ("TCP_KEEPCNT", 6),
+    ):
+        option = getattr(socket, name, None)
+        if option is not None:
+            options.append((socket.IPPROTO_TCP, option, value))
+    for level, option, value in options:
+        with suppress(OSError):  # not a TCP socket
+            sock.setsockopt(level, option, value)

@@ -1,0 +1,264 @@
+"""From a request to its record: what is prepared before, watched during and decoded after."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import httpx
+from msgspec import Struct
+
+from bench.records import Endpoint, Exchange, Failure, PromptRecipe, Timeouts, Trial
+from bench.wire.connection import Recorder
+from bench.wire.failures import of_status, redact, redacted
+from bench.wire.stream import BODY_LIMIT, Answer, StreamDecoder
+
+_SLICE = 32 * 1024  # bytes decoded between two looks at the sockets: about 0.3 ms
+_KEEP = 1024 * 1024  # bytes of a stream that may wait for decoding while it runs
+_TICK_S = 1.0
+_AFTER_DONE_NS = 2_000_000_000
+
+
+class Prepared(Struct, frozen=True, kw_only=True, eq=False):
+    """A request that only needs to be released: everything slow has been done."""
+
+    request: httpx.Request
+    url: str
+    body: bytes
+    """The one copy of the request body; a replay hands over the same object."""
+    endpoint: Endpoint
+    timeouts: Timeouts
+    first_token_s: float
+    """From `sent` to the first text."""
+    limit: int
+    """Bytes the answer may have."""
+    secret: str | None
+    """The key, to keep it out of what is recorded; never written."""
+    gate: asyncio.Lock
+    """One exchange of a client is decoded at a time, so that others keep their stamps."""
+
+    def __repr__(self) -> str:
+        return f"Prepared({self.url}, {len(self.body)} bytes)"
+
+
+class Raw(Struct, frozen=True, kw_only=True, eq=False):
+    """What the wire saw of one exchange. Times are nanoseconds after `sent`, as in `Exchange`."""
+
+    started_at: str
+    sent_ns: int
+    connect_ns: int | None
+    uploaded_ns: int | None
+    headers_ns: int | None
+    ended_ns: int
+    status: int | None
+    headers: dict[str, str]
+    read_ns: tuple[int, ...]
+    read_bytes: tuple[int, ...]
+    reads: tuple[tuple[int, bytes], ...]
+    """Body bytes of every read that `decoder` has not been given yet."""
+    decoder: StreamDecoder
+    failure: Failure | None
+    """What broke on the way; what the stream itself says is found by `finish`."""
+
+
+class Watch:
+    """Deadlines of one exchange, and the decoding of what a long stream has piled up.
+
+    Nothing of this runs per read: a timer looks at the stamps, at most once a second. `sent` to
+    `uploaded`, `sent` to the first *text* (pings and role-only chunks do not count), and from read
+    to read afterwards.
+    """
+
+    def __init__(self, recorder: Recorder, prepared: Prepared, *, sees_upload: bool) -> None:
+        self.decoder = StreamDecoder(prepared.endpoint)
+        self.failure: Failure | None = None
+        self._recorder = recorder
+        self._prepared = prepared
+        self._sees_upload = sees_upload
+        self._timeout: asyncio.Timeout | None = None
+        self._handle: asyncio.TimerHandle | None = None
+
+    def start(self, timeout: asyncio.Timeout) -> None:
+        self._timeout = timeout
+        self._later(0.0)
+
+    def stop(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        self._timeout = None
+
+    def _later(self, seconds: float) -> None:
+        self._handle = asyncio.get_running_loop().call_later(seconds, self._tick)
+
+    def _tick(self) -> None:
+        if self._timeout is None:
+            return
+        recorder = self._recorder
+        if not recorder.sent_ns:  # still connecting, which has a limit of its own
+            self._later(0.005)
+            return
+        if recorder.pending > _KEEP or self._awaits_text:
+            self._decode_some()
+        now_ns = time.monotonic_ns()
+        failure, due_ns = self._next()
+        if now_ns < due_ns:
+            self._later(min((due_ns - now_ns) / 1e9, _TICK_S))
+            return
+        self.failure = failure
+        self._timeout.reschedule(asyncio.get_running_loop().time())
+
+    @property
+    def _awaits_text(self) -> bool:
+        return self._recorder.status == 200 and not self.decoder.has_text
+
+    def _decode_some(self) -> None:
+        if self._recorder.status == 200 and not self._recorder.over.done():
+            for at_ns, data in self._recorder.take():
+                self.decoder.feed(at_ns - self._recorder.sent_ns, data)
+
+    def _next(self) -> tuple[Failure | None, int]:
+        """The deadline that is running, and what it means when it passes."""
+        recorder, limits = self._recorder, self._prepared.timeouts
+        sent_ns = recorder.sent_ns
+        if self._sees_upload and recorder.uploaded_ns is None:
+            message = f"the server did not take the request body within {limits.upload_s:g} s"
+            return Failure(kind="upload_timeout", message=message), sent_ns + _ns(limits.upload_s)
+        if not self.decoder.has_text:
+            first_s = self._prepared.first_token_s
+            came = f"; {recorder.size} bytes without text had come" if recorder.size else ""
+            message = f"no text within {first_s:g} s of sending{came}"
+            return Failure(kind="first_token_timeout", message=message), sent_ns + _ns(first_s)
+        if self._ends_with_done():  # the answer is whole, only its connection is not closed
+            return None, recorder.last_ns + _AFTER_DONE_NS
+        message = f"nothing came for {limits.idle_s:g} s in the middle of the answer"
+        return Failure(kind="idle_timeout", message=message), recorder.last_ns + _ns(limits.idle_s)
+
+    def _ends_with_done(self) -> bool:
+        if self.decoder.done:
+            return True
+        self._recorder.unframe()
+        reads = self._recorder.reads
+        return bool(reads) and reads[-1][1].rstrip().endswith(b"data: [DONE]")
+
+
+def raw_of(
+    recorder: Recorder, watch: Watch, *, started_at: str, headers: Mapping[str, str], failure: Failure | None
+) -> Raw:
+    """The recorder's absolute stamps as times after `sent`."""
+    now_ns = time.monotonic_ns()
+    sent_ns = recorder.sent_ns or now_ns
+
+    def after(stamp_ns: int | None) -> int | None:
+        return None if stamp_ns is None else stamp_ns - sent_ns
+
+    reads = tuple((at - sent_ns, data) for at, data in recorder.take())
+    if failure is None and recorder.broken is not None:
+        failure = Failure(kind="malformed", message=f"the server broke HTTP: {recorder.broken}")
+    return Raw(
+        started_at=started_at,
+        sent_ns=sent_ns,
+        connect_ns=recorder.connect_ns,
+        uploaded_ns=after(recorder.uploaded_ns),
+        headers_ns=after(recorder.headers_ns),
+        ended_ns=(recorder.ended_ns or now_ns) - sent_ns,
+        status=recorder.status,
+        headers=dict(headers),
+        reads=reads,
+        read_ns=tuple(at - sent_ns for at in recorder.read_ns),
+        read_bytes=tuple(recorder.read_bytes),
+        decoder=watch.decoder,
+        failure=failure,
+    )
+
+
+async def finish(
+    raw: Raw,
+    prepared: Prepared,
+    *,
+    trial: Trial,
+    prompt: PromptRecipe,
+    request: Mapping[str, object],
+    attempt: int = 1,
+    purpose: Literal["trial", "warmup", "prime"] = "trial",
+    engine: str = "generic",
+) -> Exchange:
+    """The record of an exchange, its answer decoded in small slices so that the loop stays prompt.
+
+    `request` is the body without the prompt. Scrapes, samples and waits are the caller's to add.
+    """
+    answer, failure = await _judge(raw, prepared)
+    return Exchange(
+        trial=trial,
+        attempt=attempt,
+        purpose=purpose,
+        engine=engine,
+        prompt=prompt,
+        url=prepared.url,
+        request=dict(request),
+        started_at=raw.started_at,
+        sent_ns=raw.sent_ns,
+        connect_ns=raw.connect_ns,
+        uploaded_ns=raw.uploaded_ns,
+        headers_ns=raw.headers_ns,
+        ended_ns=raw.ended_ns,
+        status=raw.status,
+        headers={name: redact(value, prepared.secret) for name, value in raw.headers.items()},
+        read_ns=raw.read_ns,
+        read_bytes=raw.read_bytes,
+        chunks=answer.chunks,
+        text=answer.text,
+        reasoning=answer.reasoning,
+        tool_text=answer.tool_text,
+        finish_reason=answer.finish_reason,
+        done=answer.done,
+        usage=answer.usage,
+        reported=answer.reported,
+        failure=None if failure is None else redacted(failure, prepared.secret),
+    )
+
+
+async def _judge(raw: Raw, prepared: Prepared) -> tuple[Answer, Failure | None]:
+    if raw.status is None:
+        return Answer(), raw.failure
+    if raw.status != 200:
+        return Answer(), of_status(raw.status, _start_of(raw))
+    encoding = raw.headers.get("content-encoding", "identity")
+    if encoding != "identity":
+        message = f"the server compressed its stream ({encoding}) though identity was asked for"
+        return Answer(), Failure(kind="malformed", message=message, status=200)
+    async with prepared.gate:
+        for at_ns, data in raw.reads:
+            for start in range(0, len(data), _SLICE):
+                raw.decoder.feed(at_ns, data[start : start + _SLICE])
+                await asyncio.sleep(0)
+    answer = raw.decoder.finish()
+    return answer, _worst(raw.failure, answer)
+
+
+def _worst(broken: Failure | None, answer: Answer) -> Failure | None:
+    """The transport's failure or the stream's: whichever explains the other."""
+    told = answer.failure
+    if broken is None or (told is not None and told.kind == "error_event"):
+        failure = told
+    elif answer.done and broken.kind in ("truncated", "idle_timeout"):
+        failure = told  # the answer was whole; only the connection ended badly
+    else:
+        failure = broken
+    if failure is None:
+        return None
+    return Failure(kind=failure.kind, message=failure.message, status=200, body=failure.body)
+
+
+def _start_of(raw: Raw) -> str:
+    body: Any = bytearray()
+    for _, data in raw.reads:
+        body += data[:BODY_LIMIT]
+        if len(body) >= BODY_LIMIT:
+            break
+    return bytes(body[:BODY_LIMIT]).decode("utf-8", "replace")
+
+
+def _ns(seconds: float) -> int:
+    return int(seconds * 1e9)

@@ -1,0 +1,126 @@
+"""Why a request did not succeed, by cause and in one sentence.
+
+Exceptions of httpx, aiohttp and the operating system end here. Their classes mislead (a refused
+connection and a server that hung up are the same one to httpx-aiohttp), so the chain of causes
+decides, and how far the exchange had come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Iterator
+
+import aiohttp
+import httpx
+
+from bench.errors import EngineError
+from bench.records import Failure
+from bench.wire.connection import TooLarge
+from bench.wire.http1 import FramingError
+from bench.wire.stream import BODY_LIMIT, error_text, short
+
+
+class StatusError(EngineError):
+    """The server answered, but not with 200."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def classify(error: BaseException, *, where: str, answered: bool) -> Failure:
+    """A failed request as data.
+
+    `where` is the host and port for the sentence; `answered` says that the response head had come.
+    """
+    chain = list(_causes(error))
+
+    def first(*kinds: type[BaseException]) -> BaseException | None:
+        return next((e for e in chain if isinstance(e, kinds)), None)
+
+    if found := first(TooLarge):
+        return Failure(kind="too_large", message=str(found))
+    if found := first(FramingError):
+        return Failure(kind="malformed", message=f"{where} broke HTTP: {short(str(found))}")
+    if first(socket.gaierror, aiohttp.ClientConnectorDNSError):
+        return Failure(kind="refused", message=f"the host of {where} is not known (DNS)")
+    if found := first(ssl.SSLCertVerificationError, aiohttp.ClientConnectorCertificateError):
+        why = getattr(found, "verify_message", "") or short(str(found))
+        hint = "name its authority with ca_file, or set insecure = true"
+        return Failure(kind="refused", message=f"the certificate of {where} is not trusted ({why}); {hint}")
+    if found := first(ssl.SSLError):
+        return Failure(
+            kind="refused", message=f"TLS with {where} failed ({short(str(found))}); http or https?"
+        )
+    if first(ConnectionRefusedError):
+        return Failure(kind="refused", message=f"nobody listens at {where}")
+    if answered:
+        return Failure(kind="truncated", message=f"the stream broke: {_reason(chain)}")
+    if _is_connect_timeout(chain):
+        return Failure(kind="connect_timeout", message=f"{where} did not accept a connection in time")
+    if first(httpx.ConnectError, httpx.UnsupportedProtocol, httpx.ProxyError):
+        return Failure(kind="refused", message=f"{where} cannot be reached: {_reason(chain)}")
+    return Failure(kind="reset", message=f"the connection broke before the answer began: {_reason(chain)}")
+
+
+def of_status(status: int, body: str) -> Failure:
+    """An HTTP status other than 200."""
+    message = f"HTTP {status}: {error_text(body)}" if body.strip() else f"HTTP {status} without a word"
+    return Failure(kind="status", message=message, status=status, body=body[:BODY_LIMIT])
+
+
+def advice(status: int) -> str:
+    """What to do about a status on a path that ought to exist."""
+    if status in (401, 403):
+        return "; the key is missing or wrong: name its environment variable with api_key_env"
+    if status == 404:
+        return "; there is no such path: does base_url end in the version part, such as /v1?"
+    if 300 <= status < 400:
+        return "; it redirects: put the final address into base_url"
+    return ""
+
+
+def redact(text: str, secret: str | None) -> str:
+    """`text` without the key; servers like to repeat it in a 401."""
+    return text.replace(secret, "***") if secret else text
+
+
+def redacted(failure: Failure, secret: str | None) -> Failure:
+    """The failure without the key."""
+    if not secret:
+        return failure
+    return Failure(
+        kind=failure.kind,
+        message=redact(failure.message, secret),
+        status=failure.status,
+        body=None if failure.body is None else redact(failure.body, secret),
+    )
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        inner = getattr(current, "os_error", None)  # aiohttp keeps the real cause there
+        if isinstance(inner, BaseException) and id(inner) not in seen:
+            seen.add(id(inner))
+            yield inner
+        current = current.__cause__ or current.__context__
+
+
+def _is_connect_timeout(chain: list[BaseException]) -> bool:
+    if any(isinstance(e, aiohttp.ServerDisconnectedError) for e in chain):
+        return False
+    if any(isinstance(e, aiohttp.ConnectionTimeoutError) for e in chain):
+        return True
+    timed_out = any(isinstance(e, TimeoutError | asyncio.TimeoutError) for e in chain)
+    return timed_out and isinstance(chain[0], httpx.ConnectTimeout)
+
+
+def _reason(chain: list[BaseException]) -> str:
+    deepest = next((e for e in reversed(chain) if str(e)), chain[-1])
+    return short(str(deepest)) or type(deepest).__name__
