@@ -1,0 +1,145 @@
+"""Metrics pages: fetched, read through a dialect, and waited on until they say what they must.
+
+Nothing here raises for a server's sake: a page that cannot be had is a `Scrape` with a `problem`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
+
+from bench.engines.base import Dialect
+from bench.engines.metrics import read_page
+from bench.errors import EngineError
+from bench.records import Scrape, Usage
+from bench.wire.client import Client, Reply
+from bench.wire.failures import StatusError
+
+_LARGE_PAGE = 64 * 1024  # characters; parsing more would hold up the loop for milliseconds
+
+Clock = Callable[[], float]
+Sleep = Callable[[float], Awaitable[None]]
+Look = Callable[[], Awaitable[Scrape]]
+"""Takes one scrape; the caller decides whether its page is kept."""
+
+
+class Wait(Struct, frozen=True, kw_only=True):
+    """How a bounded wait ended."""
+
+    reached: bool | None
+    """What was waited for is so; `False`: not within the limit; `None`: the page cannot tell."""
+    waited_s: float
+    last: Scrape
+    """The last page that was looked at."""
+
+
+async def scrape(
+    client: Client, url: str, dialect: Dialect, *, timeout_s: float
+) -> tuple[Scrape, str | None]:
+    """One page as the dialect reads it, and its text (`None` where there is none).
+
+    `at_ns` is when the page had arrived; it tells of a moment up to `took_ns` earlier.
+    """
+    started_ns = time.monotonic_ns()
+    try:
+        reply = await client.get_reply(url, timeout_s=timeout_s)
+    except EngineError as error:
+        now_ns = time.monotonic_ns()
+        status = error.status if isinstance(error, StatusError) else None
+        return Scrape(at_ns=now_ns, took_ns=now_ns - started_ns, status=status, problem=str(error)), None
+    if len(reply.text) > _LARGE_PAGE:
+        read = await asyncio.to_thread(_read, reply, dialect)
+    else:
+        read = _read(reply, dialect)
+    return read, reply.text
+
+
+def _read(reply: Reply, dialect: Dialect) -> Scrape:
+    page = read_page(reply.text, dialect, reply.headers)
+    return Scrape(
+        at_ns=reply.at_ns,
+        took_ns=reply.took_ns,
+        status=reply.status,
+        values=page.values,
+        info=page.info,
+        problem=page.problem,
+    )
+
+
+async def wait_idle(
+    look: Look,
+    dialect: Dialect,
+    *,
+    limit_s: float,
+    period_s: float = 0.25,
+    clock: Clock = time.monotonic,
+    sleep: Sleep = asyncio.sleep,
+) -> Wait:
+    """Wait until nothing runs or waits: after a timeout or Ctrl-C a server may still be prefilling.
+
+    A page that does not tell ends the wait with `reached=None`; one that cannot be fetched just now
+    (a server that answers between batches) is looked at again.
+    """
+
+    def idle(page: Scrape) -> bool | None:
+        if page.problem is not None and not page.values:
+            return False if page.status in (None, 200, 503) else None
+        return dialect.is_idle(page.values)
+
+    return await _wait(look, idle, limit_s=limit_s, period_s=period_s, clock=clock, sleep=sleep)
+
+
+async def wait_settled(
+    look: Look,
+    dialect: Dialect,
+    before: Scrape,
+    usage: Usage | None,
+    *,
+    failed: bool = False,
+    limit_s: float = 10.0,
+    period_s: float = 0.05,
+    clock: Clock = time.monotonic,
+    sleep: Sleep = asyncio.sleep,
+) -> Wait:
+    """Wait until the counters hold all of our request: engines publish after the last chunk.
+
+    Settled means that finished requests moved by ours and the token counters agree with `usage`.
+    After a failed request (`failed`) the engine may count no end at all (vLLM does not count a
+    client that hung up); then an idle server on two equal pages is the sign, for gauges go stale.
+    """
+    previous: list[Scrape] = []
+
+    def settled(page: Scrape) -> bool | None:
+        if not page.values:
+            return False if page.status in (None, 200, 503) else None
+        if not failed:
+            return dialect.settled(before.values, page.values, usage)
+        same = bool(previous) and previous[-1].values == page.values
+        previous[:] = [page]
+        return same and dialect.is_idle(page.values) is not False
+
+    return await _wait(look, settled, limit_s=limit_s, period_s=period_s, clock=clock, sleep=sleep)
+
+
+async def _wait(
+    look: Look,
+    reached: Callable[[Scrape], bool | None],
+    *,
+    limit_s: float,
+    period_s: float,
+    clock: Clock,
+    sleep: Sleep,
+) -> Wait:
+    started = clock()
+    pause = period_s
+    while True:
+        page = await look()
+        found = reached(page)
+        waited = clock() - started
+        if found is not False or waited >= limit_s:
+            return Wait(reached=found, waited_s=waited, last=page)
+        await sleep(min(pause, max(limit_s - waited, 0.0)))
+        pause = min(pause * 1.5, max(1.0, period_s))  # a long prefill needs no ten looks a second
