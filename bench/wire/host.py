@@ -9,7 +9,7 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-from bench.wire.lag import loop_factory
+from bench.wire.loop import loop_factory
 
 _PACKAGES = (
     "ctxbench",
