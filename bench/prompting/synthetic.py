@@ -332,3 +332,8 @@ def code(chars: int, seed: int = 0) -> str:
     """ASCII source text in whole functions, at least `chars` characters; begins as shorter ones do."""
     maker = _Code(seed)
     return _collect(iter(maker.block, None), chars)
+
+
+def plain_words() -> list[str]:
+    """The lower-case words of the grammars, sorted: candidates for salts where no vocabulary is at hand."""
+    return sorted({w for w in (*_NOUNS, *_ADJECTIVES, *_VERBS, *_ADVERBS, *_CODE_NOUNS) if w.isalpha()})

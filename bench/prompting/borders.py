@@ -1,0 +1,263 @@
+"""Where a corpus may be cut, and what each cut costs: the token borders of a text, cached.
+
+A body is a slice from a start border to a stop border. At both the tokens of the whole text must
+end as well, so that cutting changes no token on either side; the finished prompt is recounted
+anyway, so these rules only have to be right nearly always.
+
+* start: at the beginning of a line, at a character that no template trims and no grapheme crosses;
+  in scripts that write without blanks also after a full stop.
+* stop: before a blank or a line end that follows a visible character, or between two characters of
+  a script without blanks (ideographs, Hangul syllables), none of which ever combine.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from bench.errors import SuiteError
+from bench.prompting.cache import map_array, read_json, write_array, write_bytes, write_json
+from bench.prompting.corpus import Corpus
+from bench.prompting.tokens import Tokenizer
+
+VERSION = 1
+PIECE_CHARS = 1 << 18
+"""Largest text given to a server's tokenizer at once while a corpus is read."""
+COARSE_CHARS = 1 << 12
+"""The same where the server does not tell where its tokens end: then borders lie this far apart."""
+
+# Chat markers of the usual templates: a line that holds one would change the conversation's shape.
+_MARKERS = re.compile(
+    r"<\|[^|\n]{1,60}\|>|<\uff5c[^\uff5c\n]{1,60}\uff5c>|</?s>|\[/?(?:INST|SYSTEM_PROMPT|TOOL_CALLS)\]"
+    r"|<(?:start|end)_of_turn>|<(?:bos|eos|pad|unk|mask)>|\[(?:CLS|SEP|PAD|UNK|MASK|gMASK)\]"
+)
+_LONG_BLANKS = re.compile(r"\s{400,}")
+_LONG_RUN = 400
+
+Flags = NDArray[np.bool_]
+Table = NDArray[np.int64]
+
+
+class IndexedCorpus(Struct, frozen=True, kw_only=True):
+    """A corpus in bytes with its borders. Columns of a table: tokens before the border, byte offset."""
+
+    name: str
+    sha256: str
+    """Of the corpus as loaded, before chat markers were taken out."""
+    data: NDArray[np.uint8]
+    """UTF-8 of the text that prompts are cut from."""
+    starts: Table
+    stops: Table
+    tokens: int
+    """Tokens of `data`."""
+    complete: bool
+    """`data` is the whole corpus, not just as much as was asked for."""
+    exact: bool
+    """Every token border is known; else only one in some thousand tokens."""
+    notes: tuple[str, ...] = ()
+
+    def text(self, begin: int, end: int) -> str:
+        """The text between two byte offsets that lie on borders."""
+        return self.data[begin:end].tobytes().decode()
+
+
+def clean(text: str, markers: tuple[str, ...]) -> tuple[str, int]:
+    """The text without lines that hold chat markers and without endless blanks; lines taken out."""
+    own = [re.escape(marker) for marker in markers if marker.strip()]
+    pattern = re.compile("|".join([_MARKERS.pattern, *own]))
+    taken = 0
+    if pattern.search(text):
+        lines = text.splitlines(keepends=True)
+        kept = [line for line in lines if not pattern.search(line)]
+        taken, text = len(lines) - len(kept), "".join(kept)
+    return _LONG_BLANKS.sub(lambda match: match.group()[:_LONG_RUN], text), taken
+
+
+def _blocky(data: NDArray[np.uint8]) -> Flags:
+    """First bytes of characters of scripts without blanks: ideographs U+4000-9FFF, Hangul U+B000-CFFF."""
+    found: Flags = ((data >= 0xE4) & (data <= 0xE9)) | (data == 0xEB) | (data == 0xEC)
+    return found
+
+
+def start_offsets(data: NDArray[np.uint8]) -> Table:
+    """Byte offsets where a body may start, ascending; the first character of the text counts."""
+    if len(data) == 0:
+        return np.empty(0, dtype=np.int64)
+    before = np.concatenate(([np.uint8(10)], data[:-1]))
+    visible = (data >= 0x21) & (data <= 0x7E)
+    # Two-byte letters but for combining marks and no-break blanks; Indic, Thai, kana, ideographs, Hangul.
+    lead = (data == 0xC3) | ((data >= 0xC4) & (data <= 0xCB)) | ((data >= 0xCE) & (data <= 0xDF))
+    lead |= (data == 0xE0) | ((data >= 0xE4) & (data <= 0xED))
+    found = (before == 0x0A) & (visible | lead)
+    if len(data) > 3:
+        stop = np.zeros(len(data), dtype=np.bool_)  # after U+3002, the ideographic full stop
+        stop[3:] = (data[:-3] == 0xE3) & (data[1:-2] == 0x80) & (data[2:-1] == 0x82)
+        found |= stop & _blocky(data)
+    return np.flatnonzero(found).astype(np.int64)
+
+
+def stop_offsets(data: NDArray[np.uint8]) -> Table:
+    """Byte offsets where a body may stop, ascending; the end of the text is among them."""
+    if len(data) == 0:
+        return np.empty(0, dtype=np.int64)
+    before = np.concatenate(([np.uint8(32)], data[:-1]))
+    blank = (data == 0x20) | (data == 0x0A) | (data == 0x0D) | (data == 0x09)
+    found = blank & ((before >= 0x21) & (before != 0x7F))
+    blocky = _blocky(data)
+    if len(data) > 3:
+        found[3:] |= blocky[3:] & blocky[:-3]
+    offsets = np.flatnonzero(found).astype(np.int64)
+    visible_end = int(data[-1]) > 0x20
+    return np.append(offsets, np.int64(len(data))) if visible_end else offsets
+
+
+def _table(offsets: Table, ends: Table) -> Table:
+    """Borders of the text that are token borders too, with the tokens before them."""
+    if len(ends) == 0:
+        return np.empty((0, 2), dtype=np.int64)
+    before = np.searchsorted(ends, offsets, side="right")
+    # A token of no bytes, or a character of several tokens, ends where its neighbour does.
+    agree = (offsets == 0) | (ends[np.maximum(before - 1, 0)] == offsets)
+    return np.stack((before[agree], offsets[agree]), axis=1).astype(np.int64)
+
+
+def _pieces(data: NDArray[np.uint8], chars: int) -> list[tuple[int, int]]:
+    """Byte ranges of about `chars` bytes that begin at start borders (or at a stop, lacking those)."""
+    starts, cuts, at = start_offsets(data), [0], 0
+    while at + chars < len(data):
+        place = int(np.searchsorted(starts, at + chars, side="right")) - 1
+        at = int(starts[place]) if place >= 0 and starts[place] > at else _any_cut(data, at, chars)
+        cuts.append(at)
+    return list(zip(cuts, [*cuts[1:], len(data)], strict=True))
+
+
+def _any_cut(data: NDArray[np.uint8], at: int, chars: int) -> int:
+    """Some character border near `at + chars`, at a blank where there is one."""
+    window = data[at : at + chars]
+    blanks = np.flatnonzero(window == 0x20)
+    if len(blanks) and blanks[-1] > 0:
+        return at + int(blanks[-1])
+    whole = np.flatnonzero((window & 0xC0) != 0x80)
+    return at + int(whole[-1]) if whole[-1] > 0 else at + chars
+
+
+def _read_pieces(
+    data: NDArray[np.uint8], tokenizer: Tokenizer, need: int, chars: int
+) -> tuple[int, Table, list[tuple[int, int]]]:
+    """Tokenises piece by piece until `need`: bytes read, token ends (empty: not told), piece borders."""
+    ends: list[Table] = []
+    marks: list[tuple[int, int]] = [(0, 0)]
+    tokens, size, told = 0, 0, True
+    for begin, end in _pieces(data, chars):
+        text = data[begin:end].tobytes().decode()
+        piece_ends = tokenizer.ends(text) if told else None
+        if piece_ends is None:
+            if chars > COARSE_CHARS:
+                return _read_pieces(data, tokenizer, need, COARSE_CHARS)
+            told = False
+            tokens += tokenizer.count(text)
+        else:
+            ends.append(piece_ends + begin)
+            tokens += len(piece_ends)
+        marks.append((tokens, end))
+        size = end
+        if tokens >= need:
+            break
+    joined = np.concatenate(ends) if told and ends else np.empty(0, dtype=np.int64)
+    return size, joined, marks
+
+
+def index_corpus(
+    corpus: Corpus, tokenizer: Tokenizer, *, need_tokens: int | None = None, cache: Path | None = None
+) -> IndexedCorpus:
+    """The corpus with its borders for one tokenizer.
+
+    `need_tokens`: how much is wanted (the longest prompt, and half as much again for variety);
+    `None`: all. Only a server's tokenizer stops there: a local one reads everything, once, and the
+    result is kept under `cache` as memory-mapped arrays with checksums. Raises `SuiteError` for a
+    text that holds nothing usable.
+    """
+    server = tokenizer.identity.kind == "server"
+    folder = None
+    if cache:
+        folder = cache / "borders" / f"{tokenizer.identity.sha256[:24]}-{corpus.sha256[:24]}-v{VERSION}"
+        kept = _load(folder, corpus, need_tokens if server else None)
+        if kept is not None:
+            return kept
+    text, taken = clean(tokenizer.normalize(corpus.text), tokenizer.markers)
+    notes = list(corpus.notes)
+    if taken:
+        notes.append(f"{taken} lines of the corpus hold chat markers and are left out")
+    data = np.frombuffer(text.encode(), dtype=np.uint8)
+    need = need_tokens if server and need_tokens else len(data) + 1
+    whole = tokenizer.ends(text) if not server else None
+    if whole is not None:
+        size, ends, marks = len(data), whole, [(0, 0)]
+    else:
+        size, ends, marks = _read_pieces(data, tokenizer, need, PIECE_CHARS)
+    used = data[:size]
+    coarse = np.array(marks, dtype=np.int64).reshape(-1, 2)
+    exact = len(ends) > 0
+    starts = start_offsets(used)
+    result = IndexedCorpus(
+        name=corpus.name,
+        sha256=corpus.sha256,
+        data=used,
+        starts=_table(starts, ends) if exact else coarse[np.isin(coarse[:, 1], starts)],
+        stops=_table(stop_offsets(used), ends) if exact else coarse[1:],
+        tokens=len(ends) if exact else int(coarse[-1, 0]),
+        complete=size == len(data),
+        exact=exact,
+        notes=tuple(notes),
+    )
+    if len(result.starts) == 0 or len(result.stops) == 0:
+        raise SuiteError(
+            f"corpus {corpus.name!r} holds no line that a prompt could start with; give natural text."
+        )
+    if folder:
+        _keep(folder, result)
+    return result
+
+
+def _keep(folder: Path, index: IndexedCorpus) -> None:
+    digests = {
+        name: write_array(folder / f"{name}.bin", array)
+        for name, array in (("data", index.data), ("starts", index.starts), ("stops", index.stops))
+    }
+    facts = {
+        "tokens": index.tokens,
+        "complete": index.complete,
+        "exact": index.exact,
+        "notes": list(index.notes),
+    }
+    if all(digests.values()):
+        write_json(folder / "index.json", {**facts, "digests": digests})
+    else:
+        write_bytes(folder / "index.json", b"")
+
+
+def _load(folder: Path, corpus: Corpus, need: int | None) -> IndexedCorpus | None:
+    """What `_keep` wrote, if it is whole and long enough."""
+    facts = read_json(folder / "index.json")
+    if facts is None or not (facts["complete"] or (need and facts["tokens"] >= need)):
+        return None
+    types = {"data": "u1", "starts": "<i8", "stops": "<i8"}
+    arrays = {n: map_array(folder / f"{n}.bin", t, facts["digests"][n]) for n, t in types.items()}
+    data, starts, stops = arrays["data"], arrays["starts"], arrays["stops"]
+    if data is None or starts is None or stops is None:
+        return None
+    return IndexedCorpus(
+        name=corpus.name,
+        sha256=corpus.sha256,
+        data=data,
+        starts=starts.reshape(-1, 2),
+        stops=stops.reshape(-1, 2),
+        tokens=facts["tokens"],
+        complete=facts["complete"],
+        exact=facts["exact"],
+        notes=tuple(facts["notes"]),
+    )

@@ -1,0 +1,364 @@
+"""Prompts of exactly so many tokens, template included, cut from a corpus behind a fresh salt.
+
+::
+
+    chat         template [ salt ] template [ body  filler  task ] template
+    completions  [ salt \\n body  filler  task ]
+    tokens       the ids of the same text
+
+The body is a slice between two token borders, chosen so that a few one-token words fill the rest.
+Every finished text is counted again as a whole; a difference moves the cut, another one the start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from bench.errors import SuiteError
+from bench.prompting.borders import IndexedCorpus, stop_offsets
+from bench.prompting.salts import SaltBook
+from bench.prompting.tasks import Task, load_task
+from bench.prompting.template import Template, chat
+from bench.prompting.tokens import Ids, Tokenizer
+from bench.records import PromptRecipe, PromptSettings, Trial
+
+SMALLEST_BODY = 8
+"""Tokens of text that every prompt holds at least."""
+_FILLERS = """
+the of and to in is was for that with as on at by from this but not are they his her its our which one
+all there when more no out up so what about who some could time into has then only over also new after
+two first any where most before must through back years way well down should because each just those
+people how too little very make world still own see men work long get here between both life being under
+never day same
+""".split()  # noqa: SIM905
+_MOST_FILLER = 64
+_STARTS = 400
+_CORRECTIONS = 6
+
+
+class Prompt(Struct, frozen=True, kw_only=True):
+    """A finished prompt. Sending the same object again is a replay."""
+
+    recipe: PromptRecipe
+    rest: str
+    """Everything behind the salt: body, filler, task. The user message of a chat."""
+    token_ids: Ids | None = None
+    """Endpoint `tokens` only."""
+    pair: str = ""
+    """Routes of one pair key send byte-identical prompts."""
+
+    @property
+    def text(self) -> str:
+        """Salt and rest as one text: the prompt of a completion."""
+        return f"{self.recipe.salt}\n{self.rest}" if self.recipe.salt else self.rest
+
+    def fields(self) -> dict[str, object]:
+        """The request body's fields that hold the prompt; merge them into the request."""
+        fields = prompt_fields(self.recipe.endpoint, self.recipe.salt, self.rest, self.token_ids)
+        if self.recipe.cache_salt is not None:
+            fields["cache_salt"] = self.recipe.cache_salt
+        return fields
+
+
+class Piece(Struct, frozen=True, kw_only=True):
+    """A line put into the body at a depth: a needle."""
+
+    text: str
+    depth: float
+    """0 for the front of the body, 1 for its end."""
+
+
+def prompt_fields(endpoint: str, salt: str, rest: str, ids: Ids | None = None) -> dict[str, object]:
+    """`messages` or `prompt` of a request."""
+    if endpoint == "chat":
+        return {"messages": chat(salt, rest)}
+    return {"prompt": ids.tolist() if ids is not None else f"{salt}\n{rest}"}
+
+
+class _Body(Struct, frozen=True, kw_only=True):
+    rest: str
+    start: int
+    filler: int
+
+
+class Composer:
+    """Makes the prompts of one route: tokenizer, corpus and template are fixed, trials vary.
+
+    `nonce` (random, per run) decides the salts, `seed` the bodies; so a suite measures the same
+    texts in every run, behind salts that no server has seen. `taken`: salts of an interrupted run.
+    `base`: the folder that a task's path starts from.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        corpus: IndexedCorpus,
+        settings: PromptSettings,
+        *,
+        template: Template,
+        nonce: str,
+        seed: int,
+        taken: Iterable[str] = (),
+        cache: Path | None = None,
+        base: Path = Path(),
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.corpus = corpus
+        self.settings = settings
+        self.template = template
+        self._nonce = nonce
+        self._seed = seed
+        self._base = base
+        self._salts = SaltBook(tokenizer, nonce, taken=taken, cache=cache)
+        self._tasks: dict[str, Task] = {}
+        alone = tokenizer.count("a")
+        self._fillers = [w for w in _FILLERS if tokenizer.count(f"a {w}") == alone + 1]
+
+    # --- what callers use ---
+
+    def compose(
+        self, trial: Trial, *, attempt: int = 1, pair: str = "", pieces: tuple[Piece, ...] = ()
+    ) -> Prompt:
+        """The prompt of a trial. Equal trials, attempts and pair keys give equal prompts.
+
+        Raises `SuiteError` when the tier is too small, or the corpus too short or too odd for it.
+        """
+        key = _key(trial, attempt, pair)
+        place = f"{self._seed}/{trial.tier}/{trial.repeat}/{trial.task}"
+        return self._make(trial.tier, trial.task, key, place, pair, pieces)
+
+    def salted(self, prompt: Prompt, trial: Trial, attempt: int = 1) -> Prompt:
+        """The same text behind another salt of the same length, and nothing else changed."""
+        key = _key(trial, attempt, prompt.pair)
+        for again in range(_CORRECTIONS):
+            salt, cache_salt = self._salt(f"{key}~{again}" if again else key)
+            if self._count(salt, prompt.rest) == prompt.recipe.tokens:
+                return self._prompt(salt, cache_salt, prompt.rest, prompt.recipe, pair=prompt.pair)
+        raise SuiteError(f"no other salt gives prompt {trial.id} its {prompt.recipe.tokens} tokens again.")
+
+    def compose_warmup(self, tokens: int, *, number: int = 0, pair: str = "") -> Prompt:
+        """A prompt of other text behind a salt of its own, for a request that is not measured."""
+        key = f"warmup/{pair}/{number}"
+        return self._make(tokens, self.settings.task, key, f"{self._seed}/{key}/{tokens}", pair, ())
+
+    def again(self, recipe: PromptRecipe, *, pair: str = "", pieces: tuple[Piece, ...] = ()) -> Prompt:
+        """The prompt of an earlier run's recipe, proven by its hash; for resumed runs.
+
+        Raises `SuiteError` when corpus, tokenizer or task are no longer what they were.
+        """
+        rows = np.flatnonzero(self.corpus.starts[:, 0] == recipe.start)
+        if self.corpus.sha256 == recipe.corpus_sha256:
+            fit = self._fitter(recipe.tokens, self._task(recipe.task), recipe.salt, pieces)
+            for row in rows:
+                body = fit(int(row), _MOST_FILLER + recipe.tokens // 100)
+                if body is None:
+                    continue
+                prompt = self._prompt(
+                    recipe.salt,
+                    recipe.cache_salt,
+                    body.rest,
+                    self._recipe(recipe.tokens, recipe.task, body),
+                    pair=pair,
+                )
+                if prompt.recipe.sha256 == recipe.sha256:
+                    return prompt
+        raise SuiteError(
+            "a prompt of the earlier run cannot be made again: its corpus, task, tokenizer or template "
+            "has changed since; start a new run."
+        )
+
+    # --- how it is done ---
+
+    def _task(self, name: str) -> Task:
+        if name not in self._tasks:
+            self._tasks[name] = load_task(name, self._base)
+        return self._tasks[name]
+
+    def _salt(self, key: str) -> tuple[str, str | None]:
+        """Salt line and `cache_salt` of a key. Without salting by text the line is the same for all."""
+        method = self.settings.salt
+        line = self._salts.draw("constant" if method == "cache_salt" else key)
+        if method == "text":
+            return line, None
+        return line, hashlib.sha256(f"{self._nonce}\0{key}".encode()).hexdigest()[:32]
+
+    def _count(self, salt: str, rest: str) -> int:
+        if self.template.endpoint == "chat":
+            return self.template.overhead + self.tokenizer.count(salt) + self.tokenizer.count(rest)
+        return self.template.overhead + self.tokenizer.count(f"{salt}\n{rest}")
+
+    def _make(
+        self, tokens: int, task_name: str, key: str, place: str, pair: str, pieces: tuple[Piece, ...]
+    ) -> Prompt:
+        task = self._task(task_name)
+        salt, cache_salt = self._salt(key)
+        need = self._need(tokens, task, pieces)
+        fit = self._fitter(tokens, task, salt, pieces)
+        for filler in (max(8, min(_MOST_FILLER, tokens // 16)), _MOST_FILLER, _MOST_FILLER + tokens // 100):
+            for row in self._rows(place, need):
+                body = fit(row, filler)
+                if body is not None:
+                    return self._prompt(
+                        salt, cache_salt, body.rest, self._recipe(tokens, task_name, body), pair=pair
+                    )
+        raise SuiteError(
+            f"corpus {self.corpus.name!r} gives no prompt of exactly {tokens} tokens: it has too few places "
+            "to cut (blanks, line ends); give natural text, not tables or data without blanks."
+        )
+
+    def _need(self, tokens: int, task: Task, pieces: tuple[Piece, ...]) -> int:
+        """Tokens of the body, nearly; refuses what cannot be."""
+        tail = self._tail(task)
+        behind = self.tokenizer.count("a" + tail) - self.tokenizer.count("a")
+        extra = sum(self.tokenizer.count(piece.text) + 1 for piece in pieces)
+        salt = self._salts.tokens + (self.template.endpoint != "chat")
+        need = tokens - self.template.overhead - salt - behind - extra
+        if need < SMALLEST_BODY:
+            parts = (
+                f"template ({self.template.overhead}) + salt ({salt}) + task {task.name} ({behind + extra})"
+            )
+            raise SuiteError(
+                f"tier {tokens} is smaller than {parts} + {SMALLEST_BODY} tokens of text; "
+                f"the smallest possible is {tokens - need + SMALLEST_BODY}."
+            )
+        if need > self.corpus.tokens:
+            raise SuiteError(
+                f"corpus {self.corpus.name!r} has {self.corpus.tokens} tokens, tier {tokens} needs {need} "
+                "of them; give a longer text or leave the tier out: text is never repeated to fill a prompt."
+            )
+        return need
+
+    def _tail(self, task: Task) -> str:
+        bare = task.bare_completion and self.template.endpoint != "chat"
+        return "" if bare else f"\n\n{task.instruction}"
+
+    def _rows(self, place: str, need: int) -> Iterator[int]:
+        """Rows of start borders with enough text behind them, in an order that `place` decides."""
+        last = self.corpus.tokens - need
+        eligible = int(np.searchsorted(self.corpus.starts[:, 0], last, side="right"))
+        if eligible == 0:
+            raise SuiteError(
+                f"corpus {self.corpus.name!r} has {self.corpus.tokens} tokens, but no place to start from "
+                f"which {need} of them follow; give a longer text."
+            )
+        first = int.from_bytes(hashlib.sha256(place.encode()).digest()[:8], "big") % eligible
+        step = max(1, int(eligible * 0.618))
+        seen: set[int] = set()
+        for number in range(min(_STARTS, eligible)):
+            row = (first + number * step) % eligible
+            while row in seen:
+                row = (row + 1) % eligible
+            seen.add(row)
+            yield row
+
+    def _fitter(
+        self, tokens: int, task: Task, salt: str, pieces: tuple[Piece, ...]
+    ) -> Callable[[int, int], _Body | None]:
+        """A function of (start row, most filler) that gives the body of exact length, or `None`."""
+        tail, first_need = self._tail(task), self._need(tokens, task, pieces)
+
+        def fit(row: int, most: int) -> _Body | None:
+            start, begin = (int(number) for number in self.corpus.starts[row])
+            need = first_need
+            for _ in range(_CORRECTIONS):
+                end, filler = self._stop(start, begin, need)
+                if end <= begin or filler > most or (filler and not self._fillers):
+                    return None
+                words = "".join(f" {self._fillers[i % len(self._fillers)]}" for i in range(filler))
+                rest = _with_pieces(self.corpus, begin, end, pieces) + words + tail
+                missing = tokens - self._count(salt, rest)
+                if missing == 0:
+                    return _Body(rest=rest, start=start, filler=filler)
+                need += missing
+            return None
+
+        return fit
+
+    def _stop(self, start: int, begin: int, need: int) -> tuple[int, int]:
+        """Byte offset of the last stop border within `need` tokens, and the tokens still missing."""
+        stops = self.corpus.stops
+        row = int(np.searchsorted(stops[:, 0], start + need, side="right")) - 1
+        if self.corpus.exact:
+            if row < 0:
+                return 0, need
+            # Of several borders behind one token only the last is the token's end.
+            return int(stops[row, 1]), start + need - int(stops[row, 0])
+        mark, at = (start, begin) if row < 0 or stops[row, 0] < start else map(int, stops[row])
+        return self._stop_within(at, mark, start + need)
+
+    def _stop_within(self, at: int, mark: int, goal: int) -> tuple[int, int]:
+        """The same where only every some thousandth border is known: asks for the costs in between."""
+        after = self.corpus.data[at : at + 16 * max(goal - mark, 64)]
+        offsets = stop_offsets(after)
+        low, low_cost, high = -1, 0, len(offsets)
+        while high - low > 1:
+            middle = (low + high) // 2
+            end = int(offsets[middle])
+            if (end < len(after) and (int(after[end]) & 0xC0) == 0x80) or at + end > len(self.corpus.data):
+                high = middle
+                continue
+            cost = self.tokenizer.count(self.corpus.text(at, at + end))
+            if mark + cost <= goal:
+                low, low_cost = middle, cost
+            else:
+                high = middle
+        return (at + int(offsets[low]) if low >= 0 else at), goal - mark - low_cost
+
+    def _recipe(self, tokens: int, task: str, body: _Body) -> PromptRecipe:
+        return PromptRecipe(
+            sha256="",
+            tokens=tokens,
+            endpoint=self.template.endpoint,
+            corpus=self.corpus.name,
+            corpus_sha256=self.corpus.sha256,
+            task=task,
+            start=body.start,
+            filler=body.filler,
+            overhead=self.template.overhead,
+            fixed_prefix=self.template.fixed_prefix,
+        )
+
+    def _prompt(
+        self, salt: str, cache_salt: str | None, rest: str, recipe: PromptRecipe, *, pair: str
+    ) -> Prompt:
+        endpoint = self.template.endpoint
+        ids = self.tokenizer.encode(f"{salt}\n{rest}") if endpoint == "tokens" else None
+        (content,) = prompt_fields(endpoint, salt, rest, ids).values()
+        text = f"{salt}\n{rest}" if self.settings.keep_text else None
+        done = msgspec.structs.replace(
+            recipe,
+            sha256=hashlib.sha256(msgspec.json.encode(content)).hexdigest(),
+            salt=salt,
+            cache_salt=cache_salt,
+            text=text,
+        )
+        return Prompt(recipe=done, rest=rest, token_ids=ids, pair=pair)
+
+
+def _key(trial: Trial, attempt: int, pair: str) -> str:
+    """What a salt belongs to: everything of a trial but its route, which the pair key stands for."""
+    condition = "cold" if trial.condition == "replay" else trial.condition
+    return f"{pair}/{trial.tier}/{condition}/{trial.repeat}/{trial.task}/{attempt}"
+
+
+def _with_pieces(corpus: IndexedCorpus, begin: int, end: int, pieces: tuple[Piece, ...]) -> str:
+    """The body with each piece as a line of its own at the line start nearest to its depth."""
+    if not pieces:
+        return corpus.text(begin, end)
+    offsets = corpus.starts[:, 1]
+    inside = offsets[(offsets > begin) & (offsets < end)]
+    parts, at = [], begin
+    for piece in sorted(pieces, key=lambda piece: piece.depth):
+        goal = begin + piece.depth * (end - begin)
+        cut = int(inside[np.argmin(np.abs(inside - goal))]) if len(inside) else begin
+        cut = max(cut, at)
+        opening = "" if cut == 0 or corpus.data[cut - 1] == 0x0A else "\n"
+        parts.append(f"{corpus.text(at, cut)}{opening}{piece.text}\n")
+        at = cut
+    return "".join(parts) + corpus.text(at, end)

@@ -1,0 +1,341 @@
+"""Tokenizers behind one small interface: what a text costs, and where its tokens end.
+
+Three kinds: a byte-level BPE `tokenizer.json` (through tiktoken, equality proven, else through the
+`tokenizers` library), any other `tokenizer.json` (`tokenizers`), and the server's own `/tokenize`,
+reached through a callable that the caller supplies: nothing here opens a socket.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.errors import EngineError, SuiteError
+from bench.prompting import bytelevel, synthetic
+from bench.prompting.cache import read_json, write_json
+from bench.records import TokenizerIdentity
+
+Ids = NDArray[np.int32]
+Offsets = NDArray[np.int64]
+Ask = Callable[[str], tuple[list[int], list[bytes] | None]]
+"""Posts a text to a server's /tokenize: token ids and, where the server tells, the tokens' bytes."""
+
+PROOF_VERSION = 1
+_LARGEST = 100_000_000  # bytes of a tokenizer.json; the largest published ones have 35 MB
+_WORD = re.compile(r"[a-z]{3,12}")
+
+
+class Tokenizer(Protocol):
+    """Counts text as one model does. Special tokens of a template are no part of it."""
+
+    @property
+    def identity(self) -> TokenizerIdentity:
+        """Which tokenizer this is; goes into the run."""
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Texts that become one added token wherever they stand: kept out of every prompt."""
+
+    @property
+    def words(self) -> Sequence[str]:
+        """Lower-case words that are likely to be single tokens, in a fixed order."""
+
+    def normalize(self, text: str) -> str:
+        """The text in the Unicode form the model sees, where cutting depends on it."""
+
+    def encode(self, text: str) -> Ids:
+        """Token ids, without any that a template or `add_special_tokens` would add."""
+
+    def count(self, text: str) -> int:
+        """Number of tokens of exactly this text."""
+
+    def ends(self, text: str) -> Offsets | None:
+        """For each token the offset in the UTF-8 bytes of `text` where it ends; `None`: not known."""
+
+
+class TiktokenTokenizer:
+    """A tiktoken encoding, named or made from a byte-level tokenizer.json."""
+
+    def __init__(
+        self, level: bytelevel.ByteLevel, identity: TokenizerIdentity, markers: tuple[str, ...]
+    ) -> None:
+        self._level = level
+        self.identity = identity
+        self.markers = markers
+
+    @property
+    def words(self) -> list[str]:
+        tokens: list[bytes] = self._level.encoding.token_byte_values()
+        texts = (token.decode("ascii", errors="ignore").lstrip(" ") for token in tokens)
+        return sorted({text for text in texts if _WORD.fullmatch(text)})
+
+    def normalize(self, text: str) -> str:
+        import unicodedata
+
+        return unicodedata.normalize("NFC", text) if self._level.nfc else text
+
+    def encode(self, text: str) -> Ids:
+        ids: Ids = self._level.ids[self._ranks(text)]
+        return ids
+
+    def count(self, text: str) -> int:
+        return len(self._ranks(text))
+
+    def ends(self, text: str) -> Offsets | None:
+        ends: Offsets = np.cumsum(self._level.lengths[self._ranks(text)], dtype=np.int64)
+        covered = int(ends[-1]) if len(ends) else 0
+        return ends if covered == len(text.encode()) else None
+
+    def _ranks(self, text: str) -> NDArray[np.uint32]:
+        ranks: NDArray[np.uint32] = self._level.encoding.encode_to_numpy(
+            self.normalize(text), disallowed_special=()
+        )
+        return ranks
+
+
+class LibraryTokenizer:
+    """Any tokenizer.json through the `tokenizers` library: slower, and right by definition."""
+
+    def __init__(self, backend: Any, identity: TokenizerIdentity, markers: tuple[str, ...]) -> None:
+        self._backend = backend
+        self.identity = identity
+        self.markers = markers
+
+    @property
+    def words(self) -> list[str]:
+        texts = (token.lstrip("\u0120\u2581") for token in self._backend.get_vocab())
+        return sorted({text for text in texts if _WORD.fullmatch(text)})
+
+    def normalize(self, text: str) -> str:
+        return text  # offsets refer to the text as it stands
+
+    def encode(self, text: str) -> Ids:
+        return np.asarray(self._fast(text).ids, dtype=np.int32)
+
+    def count(self, text: str) -> int:
+        return len(self._fast(text).ids)
+
+    def ends(self, text: str) -> Offsets | None:
+        encoding = self._backend.encode(text, add_special_tokens=False)
+        after = np.fromiter((end for _, end in encoding.offsets), dtype=np.int64, count=len(encoding.ids))
+        if text.isascii():
+            return after
+        width = np.fromiter((len(char.encode()) for char in text), dtype=np.int64, count=len(text))
+        bytes_before: Offsets = np.concatenate(([0], np.cumsum(width)))
+        return np.asarray(bytes_before[after], dtype=np.int64)
+
+    def _fast(self, text: str) -> Any:
+        try:
+            return self._backend.encode_batch_fast([text], add_special_tokens=False)[0]
+        except TypeError as error:  # a lone surrogate
+            raise SuiteError(f"a text cannot be tokenised, it is no valid Unicode: {error}") from error
+
+
+class ServerTokenizer:
+    """The server's own `/tokenize`. Every call is a request: ask little, keep what it said."""
+
+    def __init__(self, ask: Ask, identity: TokenizerIdentity) -> None:
+        self._ask = ask
+        self.identity = identity
+        self.markers: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> list[str]:
+        return synthetic.plain_words()
+
+    def normalize(self, text: str) -> str:
+        return text
+
+    def encode(self, text: str) -> Ids:
+        return np.asarray(self._ask(text)[0], dtype=np.int32)
+
+    def count(self, text: str) -> int:
+        return len(self._ask(text)[0])
+
+    def ends(self, text: str) -> Offsets | None:
+        ids, pieces = self._ask(text)
+        if pieces is None or len(pieces) != len(ids):
+            return None
+        ends: Offsets = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
+        covered = int(ends[-1]) if len(ends) else 0
+        return ends if covered == len(text.encode()) else None
+
+
+def server_identity(ask: Ask, name: str, vocabulary: int = 0) -> TokenizerIdentity:
+    """An identity for a server's tokenizer: the hash of what it makes of fixed probe texts.
+
+    `vocabulary` is 0 where the server does not tell it.
+    """
+    digest = hashlib.sha256()
+    for text in bytelevel.probe_texts():
+        if text:
+            digest.update(np.asarray(ask(text)[0], dtype="<i8").tobytes())
+    return TokenizerIdentity(kind="server", name=name, sha256=digest.hexdigest(), vocabulary=vocabulary)
+
+
+def load_tokenizer(path: Path | str, *, samples: Sequence[str] = (), cache: Path | None = None) -> Tokenizer:
+    """The tokenizer of a `tokenizer.json`, or of the folder that holds one.
+
+    tiktoken when equality with the `tokenizers` library is proven, on built-in probes and on
+    `samples` (texts of the corpus to be used); else that library itself. A proof is kept under
+    `cache`. Raises `SuiteError` for a file that is no tokenizer, or when the library is missing.
+    """
+    path = Path(path)
+    path = path / "tokenizer.json" if path.is_dir() else path
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise SuiteError(f"{path} is larger than any tokenizer.json; give the file of the served model.")
+        raw = path.read_bytes()
+        spec = json.loads(raw)
+    except OSError as error:
+        raise SuiteError(f"cannot read tokenizer {path}: {error.strerror}.") from error
+    except ValueError as error:
+        raise SuiteError(
+            f"{path} is no JSON ({error}); give the tokenizer.json of the served model."
+        ) from error
+    if not isinstance(spec, dict) or not isinstance(spec.get("model"), dict) or "vocab" not in spec["model"]:
+        raise SuiteError(
+            f"{path} has no model with a vocabulary; give the tokenizer.json of the served model."
+        )
+    sha256 = hashlib.sha256(raw).hexdigest()
+    added = spec.get("added_tokens") or []
+    entries = {entry[0] if isinstance(entry, list) else entry for entry in spec["model"]["vocab"]}
+    size = len(entries | {token["content"] for token in added})
+    name = path.parent.name if path.name == "tokenizer.json" else path.stem
+    identity = TokenizerIdentity(kind="tiktoken", name=name, sha256=sha256, vocabulary=size)
+    proven = _proven(spec, raw, identity, samples, cache)
+    if proven is not None:
+        return TiktokenTokenizer(proven, identity, tuple(token["content"] for token in added))
+    markers = tuple(token["content"] for token in added if token.get("special"))
+    backend = _backend(raw, str(path))
+    return LibraryTokenizer(
+        backend,
+        TokenizerIdentity(kind="tokenizers", name=name, sha256=sha256, vocabulary=size),
+        markers,
+    )
+
+
+def _backend(raw: bytes, where: str) -> Any:
+    try:
+        from tokenizers import Tokenizer as Library
+    except ImportError as error:
+        raise SuiteError(
+            f"counting with {where} needs the tokenizers library: pip install 'ctxbench[tokenizers]', "
+            "or leave `tokenizer` out of the suite to use the server's own /tokenize."
+        ) from error
+    try:
+        backend = Library.from_buffer(raw)
+    except Exception as error:  # the library raises bare Exception for every bad file
+        raise SuiteError(f"{where} is refused by the tokenizers library: {error}") from error
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+def _proven(
+    spec: bytelevel.Json, raw: bytes, identity: TokenizerIdentity, samples: Sequence[str], cache: Path | None
+) -> bytelevel.ByteLevel | None:
+    """The tiktoken encoding where it is proven equal; `None` where it is not, or cannot be built."""
+    key = hashlib.sha256("\0".join(samples).encode()).hexdigest()
+    file = cache / "tokenizers" / f"{identity.sha256[:32]}-v{PROOF_VERSION}.json" if cache else None
+    known = read_json(file) if file else None
+    dropped = known["dropped"] if known else None
+    try:
+        level, dropped = bytelevel.build(spec, identity.name, dropped)
+    except bytelevel.NotByteLevel:
+        return None
+    proofs = list(known["proofs"]) if known else []
+    if key not in proofs:
+        texts = [*(bytelevel.probe_texts() if not proofs else ()), *samples]
+        if bytelevel.first_difference(level, _backend(raw, identity.name), texts) is not None:
+            return None
+        if file:
+            write_json(file, {"dropped": dropped, "proofs": [*proofs, key]})
+    return level
+
+
+def encoding_by_name(name: str) -> Tokenizer:
+    """A tiktoken encoding such as `o200k_base`, whose file must be on disk already.
+
+    tiktoken keeps files under `TIKTOKEN_CACHE_DIR`; nothing is downloaded here. Raises `SuiteError`.
+    """
+    import os
+
+    import tiktoken
+    import tiktoken.load as loading
+
+    if name not in tiktoken.list_encoding_names():
+        known = ", ".join(tiktoken.list_encoding_names())
+        raise SuiteError(f"tiktoken has no encoding {name!r}; it has {known}.")
+    folder = os.environ.get("TIKTOKEN_CACHE_DIR", "")
+
+    def offline(blobpath: str) -> bytes:
+        raise SuiteError(
+            f"the file of encoding {name} is not on disk (TIKTOKEN_CACHE_DIR is {folder or 'not set'}); "
+            f"fetch {blobpath} into it once, or give the model's tokenizer.json."
+        )
+
+    original = loading.read_file
+    loading.read_file = offline
+    try:
+        encoding = tiktoken.get_encoding(name)
+    finally:
+        loading.read_file = original
+    return _from_encoding(encoding)
+
+
+def _from_encoding(encoding: Any) -> TiktokenTokenizer:
+    ranks: dict[bytes, int] = encoding._mergeable_ranks  # the only complete table tiktoken offers
+    size = max(ranks.values()) + 1
+    lengths = np.zeros(size, dtype=np.int64)
+    digest = hashlib.sha256()
+    for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
+        lengths[rank] = len(token)
+        digest.update(token + b"\n")
+    level = bytelevel.ByteLevel(
+        encoding=encoding, ids=np.arange(size, dtype=np.int32), lengths=lengths, nfc=False
+    )
+    identity = TokenizerIdentity(
+        kind="tiktoken", name=encoding.name, sha256=digest.hexdigest(), vocabulary=encoding.n_vocab
+    )
+    return TiktokenTokenizer(level, identity, tuple(sorted(encoding.special_tokens_set)))
+
+
+def compare_with_server(tokenizer: Tokenizer, ask: Ask, samples: Sequence[str]) -> str | None:
+    """How the tokenizer differs from the server's on samples, in one sentence; `None`: it does not.
+
+    Counts decide: ids may be numbered otherwise. Raises `EngineError` when the server makes no
+    tokens of a text at all.
+    """
+    worst: tuple[float, str] | None = None
+    for number, text in enumerate(samples, 1):
+        ours = tokenizer.encode(text)
+        theirs = np.asarray(ask(text)[0], dtype=np.int64)
+        if len(theirs) == 0 and text:
+            raise EngineError(
+                "the server's /tokenize answers no tokens for a text; check its address and model."
+            )
+        if len(ours) == len(theirs):
+            continue
+        share = abs(len(ours) - len(theirs)) / max(len(theirs), 1)
+        same = min(len(ours), len(theirs))
+        other = np.flatnonzero(ours[:same] != theirs[:same])
+        place = int(other[0]) if len(other) else same
+        ends = tokenizer.ends(text)
+        at = 0 if ends is None or place == 0 else int(ends[place - 1])
+        near = text.encode()[at : at + 24].decode(errors="replace")
+        message = (
+            f"the tokenizer counts {len(ours)} tokens where the server counts {len(theirs)} "
+            f"({share:.1%} apart, sample {number} of {len(samples)}, first at token {place}, near {near!r}): "
+            "it is not the served model's tokenizer."
+        )
+        if worst is None or share > worst[0]:
+            worst = (share, message)
+    return worst[1] if worst else None
