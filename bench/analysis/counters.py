@@ -1,0 +1,208 @@
+"""From two metrics pages to what one exchange moved.
+
+A counter that is on neither page is absent, not zero; one that is new on a readable second page
+started at zero; one that fell or vanished says nothing about the exchange and much about the server.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from bench.engines.base import Dialect
+from bench.records import Scrape, ServerFacts
+
+_LEVELS = {
+    "running",
+    "waiting",
+    "kv_usage",
+    "kv_capacity_tokens",
+    "block_size",
+    "context_len",
+    "process_start",
+    "spec_draft_tokens",
+    "window_acceptance_length",
+}
+"""Canonical names that are levels, not counters: never differenced."""
+
+
+class Deltas(Struct, frozen=True, kw_only=True):
+    """What one exchange moved, by canonical name."""
+
+    values: dict[str, float] = {}
+    """Rise of every counter that is on the later page."""
+    fell: tuple[str, ...] = ()
+    """Counters that are lower on the later page."""
+    vanished: tuple[str, ...] = ()
+    """Counters that only the earlier page has."""
+    why: str | None = None
+    """Why there are no values at all."""
+    slack: dict[str, float] = {}
+    """How far a rise may be off because the engine prints few digits."""
+
+    def get(self, name: str) -> float | None:
+        """Rise of a counter, or None."""
+        return self.values.get(name)
+
+    def count(self, name: str) -> int | None:
+        """The same as a whole number."""
+        rise = self.values.get(name)
+        return None if rise is None else round(rise)
+
+
+def difference(before: Scrape | None, after: Scrape | None, dialect: Dialect) -> Deltas:
+    """Rises between two pages of one server."""
+    why = _unreadable(before, "before") or _unreadable(after, "after")
+    if before is None or after is None or why:
+        return Deltas(why=why or "no metrics page")
+    values: dict[str, float] = {}
+    slack: dict[str, float] = {}
+    fell: list[str] = []
+    for name, later in after.values.items():
+        if name in _LEVELS:
+            continue
+        earlier = before.values.get(name, 0.0)
+        off = rounding(earlier, dialect.digits) + rounding(later, dialect.digits)
+        if later < earlier:
+            fell.append(name)
+            continue
+        values[name] = later - earlier
+        if off:
+            slack[name] = off
+    vanished = tuple(n for n in before.values if n not in after.values and n not in _LEVELS)
+    if not values and not fell and not vanished:
+        return Deltas(why=f"the metrics page has no counter of {dialect.name}")
+    return Deltas(values=values, fell=tuple(fell), vanished=vanished, slack=slack)
+
+
+def _unreadable(scrape: Scrape | None, which: str) -> str | None:
+    if scrape is None:
+        return f"no metrics page {which} the exchange"
+    if not scrape.values:
+        return f"no metrics {which} the exchange: {scrape.problem or f'status {scrape.status}'}"
+    return None
+
+
+def rounding(value: float, digits: int | None) -> float:
+    """Half of the last printed digit of a whole number; 0 where all digits are printed."""
+    size = len(str(int(abs(value)))) if math.isfinite(value) else 0
+    return 0.5 * float(10 ** (size - digits)) if digits is not None and size > digits else 0.0
+
+
+# --- Derived counts -------------------------------------------------------------------------------
+
+
+class CachedCount(Struct, frozen=True, kw_only=True):
+    """Cached prompt tokens by counters."""
+
+    tokens: int | None = None
+    external: int | None = None
+    """Part of `tokens` that came from a cache outside the device."""
+    source: str = ""
+    slack: float = 0.0
+
+
+def cached_prompt_tokens(
+    deltas: Deltas, facts: ServerFacts, prompt_tokens: int | None, requests: int = 1
+) -> CachedCount:
+    """Prompt tokens found in a cache, local and external ones together, by the best counter there is.
+
+    In this order: counters by source; prefix-cache hits; the old hits, in blocks or tokens; prompt
+    tokens less those really computed (one request's histogram sum).
+    """
+    local, external = deltas.count("cached_tokens"), deltas.count("external_cached_tokens")
+    if local is not None or external is not None:
+        off = deltas.slack.get("cached_tokens", 0.0)
+        total = (local or 0) + (external or 0)
+        return CachedCount(tokens=total, external=external, source="counter cached_tokens", slack=off)
+    hits, beyond = deltas.count("prefix_hits"), deltas.count("external_prefix_hits")
+    if hits is not None:
+        total = hits + (beyond or 0)
+        return CachedCount(tokens=total, external=beyond, source="counter prefix_hits")
+    old = _old_hits(deltas, facts, prompt_tokens)
+    if old is not None:
+        return old
+    computed = deltas.get("computed_prompt_tokens_sum")
+    if computed is not None and prompt_tokens and deltas.count("computed_prompt_tokens_count") == requests:
+        return CachedCount(tokens=prompt_tokens - round(computed), source="histogram computed_prompt_tokens")
+    return CachedCount()
+
+
+def _old_hits(deltas: Deltas, facts: ServerFacts, prompt_tokens: int | None) -> CachedCount | None:
+    """`gpu_prefix_cache_*`: blocks up to vLLM 0.8.5 and tokens from 0.9.0, under the same name.
+
+    The exchange itself tells which: every lookup of a prompt counts all of it, in whole blocks or
+    in tokens.
+    """
+    hits, queries = deltas.count("prefix_hits_gpu"), deltas.get("prefix_queries_gpu")
+    if hits is None or not queries or not prompt_tokens:
+        return None
+    block = facts.block_size
+    if queries >= prompt_tokens:
+        return CachedCount(tokens=hits, source="counter gpu_prefix_cache_hits (tokens)")
+    if block and math.isclose(queries, prompt_tokens / block, rel_tol=0.01, abs_tol=1.0):
+        return CachedCount(tokens=hits * block, source=f"counter gpu_prefix_cache_hits (blocks of {block})")
+    return None
+
+
+class SpeculationCount(Struct, frozen=True, kw_only=True):
+    """Drafts and what became of them; None where the engine does not say."""
+
+    drafts: int | None = None
+    draft_tokens: int | None = None
+    accepted_tokens: int | None = None
+    per_position: tuple[int, ...] | None = None
+    source: str = ""
+
+
+def speculation(
+    deltas: Deltas, reported: Mapping[str, float], facts: ServerFacts, output_tokens: int | None
+) -> SpeculationCount:
+    """Counter rises, with the reply's own figures in their place where it has any.
+
+    Where only verify steps are counted (SGLang): every step yields one token and what it accepted,
+    and prefill yields the first, so accepted = output - 1 - steps, and drafted = steps * k.
+    """
+    drafts = deltas.count("drafts")
+    counted = SpeculationCount(
+        drafts=drafts,
+        draft_tokens=deltas.count("draft_tokens"),
+        accepted_tokens=deltas.count("accepted_tokens"),
+        per_position=_per_position(deltas),
+        source="counters",
+    )
+    if "draft_tokens" in reported and "accepted_tokens" in reported:
+        own = {name: round(reported[name]) for name in ("draft_tokens", "accepted_tokens")}
+        if "drafts" in reported:
+            drafts = round(reported["drafts"])
+        elif own["draft_tokens"] == 0:
+            drafts = 0
+        return SpeculationCount(drafts=drafts, per_position=counted.per_position, source="reply", **own)
+    steps, k = deltas.count("verify_calls"), facts.num_speculative_tokens
+    if drafts is None and steps is not None and output_tokens is not None:
+        return SpeculationCount(
+            drafts=steps,
+            draft_tokens=steps * k if k else None,
+            accepted_tokens=max(0, output_tokens - 1 - steps) if steps else 0,
+            source="verify steps",
+        )
+    return counted
+
+
+def _per_position(deltas: Deltas) -> tuple[int, ...] | None:
+    prefix = "accepted_tokens_per_pos."
+    found = {
+        int(name.removeprefix(prefix)): round(rise)
+        for name, rise in deltas.values.items()
+        if name.startswith(prefix) and name.removeprefix(prefix).isdigit()
+    }
+    if not found or max(found) > 1024:
+        return None
+    return tuple(found.get(place, 0) for place in range(max(found) + 1))
+
+
+def mean_of_one(deltas: Deltas, name: str) -> float | None:
+    """A histogram's value for this exchange: its sum, if exactly one observation was added."""
+    return deltas.get(f"{name}_sum") if deltas.count(f"{name}_count") == 1 else None

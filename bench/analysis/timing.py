@@ -1,0 +1,111 @@
+"""Client times of one exchange, as DESIGN section 2 defines them. Pure arithmetic on its chunks."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from bench.records import Exchange
+
+NS = 1e9
+
+
+class Times(Struct, frozen=True, kw_only=True):
+    """Seconds after `sent`; None with its reason in `absent`."""
+
+    ttft_s: float | None = None
+    first_response_s: float | None = None
+    total_s: float | None = None
+    first_chunk_tokens: int = 1
+    text_chunks: int = 0
+    decode_tok_s: float | None = None
+    tpot_s: float | None = None
+    icl_p50_s: float | None = None
+    icl_p99_s: float | None = None
+    icl_max_s: float | None = None
+    unseen_tail: bool = False
+    """Tokens without text trailed, so the decode rate ends at the finish chunk."""
+    arrivals: int = 0
+    """Distinct time stamps of text chunks."""
+    absent: dict[str, str] = {}
+
+
+def times(exchange: Exchange, output_tokens: int | None) -> Times:
+    """All client times of an exchange.
+
+    decode_tok_s = (output_tokens - c0) / (last text chunk - first text chunk), c0 the tokens of the
+    first text chunk: what the server said, else 1. None below two text chunks.
+    """
+    chunks = exchange.chunks
+    text = [place for place, chars in enumerate(chunks.chars) if chars > 0]
+    first_response = _first_response(exchange)
+    if not text:
+        why = exchange.failure.message if exchange.failure else "no chunk with text"
+        missing = dict.fromkeys(("ttft_s", "total_s", "decode_tok_s", "tpot_s", "icl_p50_s"), why)
+        return Times(first_response_s=first_response, absent=missing)
+    first, last = text[0], text[-1]
+    at = chunks.at_ns
+    end = len(at) - 1 if exchange.finish_reason is not None else last
+    tokens_seen = len(chunks.tokens) == len(at)
+    c0 = max(1, chunks.tokens[first]) if tokens_seen else 1
+    tail = _unseen_tail(exchange, last, output_tokens)
+    span_s = (at[end if tail else last] - at[first]) / NS
+    absent: dict[str, str] = {}
+    rate: float | None = None
+    if len(text) < 2:
+        absent["decode_tok_s"] = "fewer than two text chunks"
+    elif output_tokens is None:
+        absent["decode_tok_s"] = "the number of output tokens is unknown"
+    elif span_s <= 0 or output_tokens <= c0:
+        absent["decode_tok_s"] = "all text arrived at once"
+    else:
+        rate = (output_tokens - c0) / span_s
+    if rate is None:
+        absent["tpot_s"] = absent["decode_tok_s"]
+    gaps = np.diff(np.array([at[place] for place in text], dtype=np.float64)) / NS
+    if not len(gaps):
+        absent["icl_p50_s"] = "fewer than two text chunks"
+    return Times(
+        ttft_s=at[first] / NS,
+        first_response_s=first_response,
+        total_s=at[end] / NS,
+        first_chunk_tokens=c0,
+        text_chunks=len(text),
+        decode_tok_s=rate,
+        tpot_s=1 / rate if rate else None,
+        icl_p50_s=float(np.percentile(gaps, 50)) if len(gaps) else None,
+        icl_p99_s=float(np.percentile(gaps, 99)) if len(gaps) else None,
+        icl_max_s=float(gaps.max()) if len(gaps) else None,
+        unseen_tail=tail,
+        arrivals=len({at[place] for place in text}),
+        absent=absent,
+    )
+
+
+def _first_response(exchange: Exchange) -> float | None:
+    """First event of the stream, be it empty; else its first bytes."""
+    if exchange.chunks.at_ns:
+        return exchange.chunks.at_ns[0] / NS
+    return exchange.read_ns[0] / NS if exchange.read_ns else None
+
+
+def _unseen_tail(exchange: Exchange, last_text: int, output_tokens: int | None) -> bool:
+    """Tokens came after the last text chunk: by the server's count, else by two or more empty events.
+
+    One empty event is the finish event of engines that send it alone.
+    """
+    chunks = exchange.chunks
+    if len(chunks.tokens) == len(chunks.at_ns) and output_tokens is not None:
+        return chunks.tokens[last_text] < output_tokens
+    return len(chunks.at_ns) - 1 - last_text >= 2
+
+
+def repeats_one_piece(text: str, least: int = 64, longest: int = 24) -> str | None:
+    """The piece of at most `longest` characters that fills the second half of a text, at least
+    `least` times in a row; None for text that goes on."""
+    half = text[len(text) // 2 :]
+    for size in range(1, min(longest, len(half) // least) + 1):
+        piece = half[-size:]
+        if half == (piece * (len(half) // size + 1))[-len(half) :]:
+            return piece
+    return None

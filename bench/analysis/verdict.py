@@ -1,0 +1,224 @@
+"""The verdict on one exchange: DESIGN section 8, one question after the other.
+
+Judges are pure functions of a `Case`; what a reason does (invalidates, warns, informs) stands in the
+table of `reasons.py`, not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench.analysis.case import Case
+from bench.analysis.reasons import effect_of
+from bench.analysis.reuse import judge_reuse
+from bench.analysis.speculated import judge_identities, judge_speculation
+from bench.analysis.timing import repeats_one_piece
+from bench.records import Reason, Verdict
+
+COUNT_TOLERANCE = 0.001
+"""Share of the tier by which the server's prompt count may differ (DESIGN section 5)."""
+LAG_MS, CPU_SHARE = 5.0, 0.8
+TIME_TOLERANCE = 0.05
+_LEAST_DIFFERENCE_S = 0.01
+
+
+def judge(case: Case) -> Verdict:
+    """All reasons for and against one measurement."""
+    if case.exchange.failure is not None:
+        return verdict_of([*_failed(case), *_restart(case)])
+    reasons = [
+        *_answer(case),
+        *_count(case),
+        *_exclusive(case),
+        *_restart(case),
+        *_clocks(case),
+        *judge_identities(case),
+    ]
+    reuse, speculation = judge_reuse(case), judge_speculation(case)
+    reasons += [*reuse.reasons, *speculation.reasons]
+    return verdict_of(reasons, reuse=reuse.state, speculation=speculation.state)
+
+
+def verdict_of(reasons: list[Reason], **states: str) -> Verdict:
+    """Reasons sorted by what they do."""
+    against = tuple(reason for reason in reasons if effect_of(reason) == "invalidates")
+    warnings = tuple(reason for reason in reasons if effect_of(reason) != "invalidates")
+    return Verdict(valid=not against, reasons=against, warnings=warnings, **states)  # type: ignore[arg-type]
+
+
+def _failed(case: Case) -> Iterator[Reason]:
+    failure = case.exchange.failure
+    if failure is not None:
+        yield Reason(id="failed", detail=f"{failure.kind}: {failure.message}"[:300])
+
+
+# --- The answer -----------------------------------------------------------------------------------
+
+
+def _answer(case: Case) -> Iterator[Reason]:
+    exchange, numbers = case.exchange, case.numbers
+    if numbers.ttft_s is None:
+        yield Reason(id="no_text")
+        return
+    asked, got = exchange.trial.output_tokens, numbers.output_tokens
+    if asked and got is not None and got < asked:
+        detail = f"{got:,} of {asked:,} tokens, finish reason {exchange.finish_reason}"
+        if exchange.finish_reason == "length":
+            yield Reason(id="clamped_output", detail=detail)
+        else:
+            forced = bool(exchange.request.get("ignore_eos"))
+            yield Reason(id="early_stop" if forced else "short_answer", detail=detail)
+    piece = repeats_one_piece(exchange.reasoning + exchange.text)
+    if piece is not None:
+        yield Reason(id="repeating_answer", detail=f"{piece!r}")
+    yield from _replay_text(case)
+
+
+def _replay_text(case: Case) -> Iterator[Reason]:
+    exchange, cold = case.exchange, case.history.cold_text
+    own = exchange.reasoning + exchange.text
+    same_question = exchange.trial.condition == "replay" and exchange.request.get("temperature") == 0
+    if not same_question or not cold or not own or own == cold:
+        return
+    place = next(
+        (i for i, (a, b) in enumerate(zip(own, cold, strict=False)) if a != b), min(len(own), len(cold))
+    )
+    yield Reason(id="text_differs", detail=f"first at character {place:,} of {len(cold):,}")
+
+
+# --- Counts and exclusivity -----------------------------------------------------------------------
+
+
+def _count(case: Case) -> Iterator[Reason]:
+    exchange = case.exchange
+    usage, planned = exchange.usage, exchange.prompt.tokens or exchange.trial.tier
+    if usage is None or usage.completion_tokens is None:
+        yield Reason(id="no_usage")
+    counted = case.numbers.prompt_tokens
+    if counted is None or counted == planned or not planned:
+        return
+    detail = f"{counted:,} counted, {planned:,} planned"
+    if abs(counted - planned) <= COUNT_TOLERANCE * planned:
+        yield Reason(id="prompt_count_off", detail=detail)
+    else:
+        yield Reason(id="truncated_prompt" if counted < planned else "prompt_too_long", detail=detail)
+
+
+def _exclusive(case: Case) -> Iterator[Reason]:
+    exchange, deltas = case.exchange, case.deltas
+    if deltas.why:
+        yield Reason(id="no_metrics", detail=deltas.why)
+    elif case.history.change is None:
+        foreign, missing = _token_balance(case)
+        if foreign:
+            yield Reason(id="foreign_traffic", detail="; ".join(foreign))
+        elif missing or (not exchange.settled and "requests_finished" not in deltas.values):
+            yield Reason(id="not_settled", detail="; ".join(missing))
+    yield from _busy_before(case)
+    if case.numbers.preemptions:
+        yield Reason(id="preempted", detail=f"{case.numbers.preemptions} times")
+    queue, ttft = case.numbers.queue_s, case.numbers.ttft_s
+    if queue is not None and ttft is not None and queue > max(_LEAST_DIFFERENCE_S, TIME_TOLERANCE * ttft):
+        yield Reason(id="queued", detail=f"{queue:.3f} s of {ttft:.3f} s")
+
+
+def _token_balance(case: Case) -> tuple[list[str], list[str]]:
+    """(signs of foreign requests, signs that ours is not all counted yet)."""
+    foreign: list[str] = []
+    missing: list[str] = []
+    deltas, numbers = case.deltas, case.numbers
+    checks = [
+        ("requests finished", deltas.get("requests_finished"), 1, 0.0),
+        (
+            "generation tokens",
+            deltas.get("generation_tokens"),
+            numbers.output_tokens,
+            _slack(case, "generation"),
+        ),
+        ("prompt tokens", _prompt_moved(case), numbers.prompt_tokens, _slack(case, "prompt", "cached")),
+    ]
+    for name, rise, ours, slack in checks:
+        if rise is None or ours is None:
+            continue
+        if rise > ours + slack:
+            foreign.append(f"{rise:,.0f} {name}, {ours:,} ours")
+        elif rise < ours - slack:
+            missing.append(f"{rise:,.0f} {name} of {ours:,}")
+    if aborted := deltas.get("requests_aborted"):
+        foreign.append(f"{aborted:.0f} requests aborted")
+    for name, peak in (("running", numbers.running_peak), ("waiting", numbers.waiting_peak)):
+        if peak is not None and peak > 1:
+            foreign.append(f"{peak:.0f} {name} at once")
+    return foreign, missing
+
+
+def _slack(case: Case, *starts: str) -> float:
+    return sum(off for name, off in case.deltas.slack.items() if name.startswith(starts))
+
+
+def _prompt_moved(case: Case) -> float | None:
+    """Rise of the prompt counter, cached tokens included as in usage."""
+    rise = case.deltas.get("prompt_tokens")
+    if rise is None or case.dialect.prompt_includes_cached:
+        return rise
+    cached = case.deltas.get("cached_tokens")
+    if cached is None:
+        own = case.numbers.cached_tokens
+        return None if own is None else rise + own
+    return rise + cached
+
+
+def _busy_before(case: Case) -> Iterator[Reason]:
+    before = case.exchange.before
+    stale = any(alias.name == "running" and alias.when == "report" for alias in case.dialect.aliases)
+    if before is None or stale:
+        return
+    busy = {name: before.values.get(name, 0.0) for name in ("running", "waiting")}
+    if any(busy.values()):
+        yield Reason(id="busy_before", detail=f"{busy['running']:.0f} running, {busy['waiting']:.0f} waiting")
+
+
+def _restart(case: Case) -> Iterator[Reason]:
+    history = case.history
+    if history.change is not None:
+        yield Reason(id=history.change, detail=history.change_detail)
+    if case.exchange.trial.condition != "replay" or case.exchange.failure is not None:
+        return
+    if history.cold_failed:
+        yield Reason(id="no_cold")
+    elif history.restarted_since_cold:
+        yield Reason(id="cold_before_restart")
+
+
+# --- Clocks ---------------------------------------------------------------------------------------
+
+
+def _clocks(case: Case) -> Iterator[Reason]:
+    times, numbers = case.times, case.numbers
+    if _buffered(case):
+        output = numbers.output_tokens or 0
+        detail = f"{times.text_chunks:,} chunks with {output:,} tokens in {times.arrivals} reads"
+        yield Reason(id="buffered", detail=detail)
+    if times.unseen_tail:
+        yield Reason(id="unseen_tail")
+    client, ttft = case.exchange.client, numbers.ttft_s
+    if client is not None and ttft is not None:
+        usual, worst = client.loop_lag_p50_ms, client.loop_lag_p99_ms
+        detail = f"lag p50 {usual:.1f} ms, p99 {worst:.1f} ms, CPU {client.cpu_share:.0%}"
+        if usual > LAG_MS and usual / 1000 > 0.1 * ttft:
+            yield Reason(id="client_bottleneck", detail=detail)
+        elif worst > LAG_MS or client.cpu_share > CPU_SHARE:
+            yield Reason(id="client_slow", detail=detail)
+    server = numbers.server_ttft_s
+    if server is not None and ttft is not None:
+        gap = abs(ttft - server)
+        if gap > max(_LEAST_DIFFERENCE_S, TIME_TOLERANCE * ttft):
+            yield Reason(id="server_time_differs", detail=f"client {ttft:.3f} s, server {server:.3f} s")
+
+
+def _buffered(case: Case) -> bool:
+    """Many chunks and next to no arrivals; or one chunk with a whole answer in it."""
+    times, output = case.times, case.numbers.output_tokens or 0
+    if times.text_chunks == 1:
+        return output >= 32
+    return times.text_chunks >= 8 and times.arrivals <= 1 + times.text_chunks // 32
