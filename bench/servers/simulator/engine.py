@@ -167,7 +167,7 @@ class Engine:
         """Whether the drafter works as it did when the rows were measured."""
         speculation = self.profile.speculation
         longest = sequence.length + len(sequence.job.answer) + self.profile.k
-        return speculation is None or (not self.behaviour.never_drafts and longest <= self._drafter_limit())
+        return speculation is None or (not self.behaviour.never_drafts and longest <= self.drafter_limit)
 
     def _pace(self, sequence: Sequence, row: Published) -> None:
         laws = self.profile.timing
@@ -206,7 +206,9 @@ class Engine:
             duration += timing.decode_step_s(laws, [s.context for s in decodes], drafted) * pace
         return _Step(now + duration, prefills, decodes, drafted, over_limit)
 
-    def _drafter_limit(self) -> int:
+    @property
+    def drafter_limit(self) -> int:
+        """Longest sequence the drafter takes part in; 0 without one."""
         speculation = self.profile.speculation
         limit = self.behaviour.drafter_limit
         return limit if limit is not None else speculation.drafter_limit if speculation else 0
@@ -217,7 +219,7 @@ class Engine:
         if speculation is None or self.behaviour.never_drafts or not decodes:
             return 0, False
         longest = max(sequence.context for sequence in decodes)
-        if longest + self.profile.k <= self._drafter_limit():
+        if longest + self.profile.k <= self.drafter_limit:
             return self.profile.k, False
         silent = (self.behaviour.past_limit or speculation.past_limit) == "zero-accepted"
         return (self.profile.k if silent else 0), True
@@ -370,6 +372,6 @@ class Engine:
                 step.ends_s,
                 "Skipping speculative drafts because the drafter context limit is reached: "
                 f"max_seq_len={longest}, num_spec_tokens={self.profile.k}, "
-                f"effective_drafter_max_model_len={self._drafter_limit()}",
+                f"effective_drafter_max_model_len={self.drafter_limit}",
             )
         )
