@@ -7,14 +7,16 @@ terms can be told apart.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from msgspec import Struct
 
+from bench.analysis import bootstrap
 from bench.analysis.bootstrap import Floats
 from bench.analysis.cells import column, labelled, usable
-from bench.records import Measurement
+from bench.records import Estimate, Measurement
 
 
 class DecodeLaw(Struct, frozen=True, kw_only=True):
@@ -29,6 +31,11 @@ class DecodeLaw(Struct, frozen=True, kw_only=True):
     """Mean context of each measured tier, tokens, ascending."""
     tpot_s: tuple[float, ...]
     """Median time per output token there."""
+    half_s: tuple[float | None, ...]
+    """Half of its interval or range there; `None` with a single trial."""
+    longest_output: int
+    """Longest output measured, tokens."""
+    longest_prompt: int
     base_s: float
     """d0: seconds per token at no context."""
     slope_s: float
@@ -53,6 +60,12 @@ class DecodeLaw(Struct, frozen=True, kw_only=True):
         moved = inside + self.slope_s * (below + above)
         return np.maximum(moved, 0.05 * inside)  # far below the first tier a line can reach 0
 
+    def half_at(self, context: float | Floats) -> Floats:
+        """Half of the spread there, in proportion to the step time outside; NaN where unknown."""
+        share = [math.nan if h is None else h / t for h, t in zip(self.half_s, self.tpot_s, strict=True)]
+        found: Floats = np.interp(np.asarray(context, dtype=float), self.contexts, share) * self.at(context)
+        return found
+
 
 def fit(measurements: Iterable[Measurement]) -> dict[str, DecodeLaw]:
     """The law of every route that has a decode rate anywhere."""
@@ -68,10 +81,20 @@ def mean_context(rows: Sequence[Measurement]) -> float:
     return float(np.median([(row.prompt_tokens or row.tier) + (row.output_tokens or 0) / 2 for row in rows]))
 
 
+def _context(point: tuple[float, Estimate]) -> float:
+    return point[0]
+
+
 def _law(route: str, tiers: dict[int, list[Measurement]]) -> DecodeLaw:
-    points = sorted((mean_context(r), float(np.median(column(r, "tpot_s")))) for r in tiers.values())
-    contexts = np.array([p[0] for p in points])
-    times = np.array([p[1] for p in points])
+    points = sorted(
+        ((mean_context(r), bootstrap.median(column(r, "tpot_s"))) for r in tiers.values()), key=_context
+    )
+    contexts = np.array([context for context, _ in points])
+    times = np.array([estimate.value for _, estimate in points])
+    halves = tuple(
+        None if e.low is None or e.high is None else max(e.high - e.value, e.value - e.low) for _, e in points
+    )
+    rows = [row for tier in tiers.values() for row in tier]
     samples = sum(len(r) for r in tiers.values())
     base, slope, warnings = float(times[0]), 0.0, []
     if len(points) >= 2:
@@ -94,6 +117,9 @@ def _law(route: str, tiers: dict[int, list[Measurement]]) -> DecodeLaw:
         tpot_s=tuple(map(float, times)),
         base_s=base,
         slope_s=slope,
+        half_s=halves,
+        longest_output=max(row.output_tokens or 0 for row in rows),
+        longest_prompt=max(row.prompt_tokens or row.tier for row in rows),
         samples=samples,
         warnings=tuple(warnings),
     )
