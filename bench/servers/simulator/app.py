@@ -18,7 +18,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from . import dialect
+import bench.servers.simulator.dialect as dialect
+
 from .core import Core
 from .dialect import ChatRequest, CompletionRequest, DetokenizeRequest, Rejected, Reply, TokenizeRequest
 from .reply import Answer, Gone, Hangs, Resets, Send

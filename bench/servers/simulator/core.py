@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from . import dialect
+import bench.servers.simulator.dialect as dialect
+
 from .dialect import ChatRequest, CompletionRequest, Counts, Rejected
 from .driver import Driver
 from .engine import Engine

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import drafting, timing
+import bench.servers.simulator.drafting as drafting
+import bench.servers.simulator.timing as timing
+
 from .cache import BlockCache, chain
 from .profiles import Profile, Published
 from .sequence import Behaviour, Emission, Finish, Job, Sequence

@@ -7,7 +7,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 
-from . import dialect
+import bench.servers.simulator.dialect as dialect
+
 from .core import Core, Passage
 from .dialect import ChatRequest, CompletionRequest, Reply
 from .framing import COMMENT, DONE, frame, odd_text
