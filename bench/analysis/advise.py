@@ -172,7 +172,7 @@ class Advisor:
             return None
         context = request.prompt_tokens + request.output_tokens / 2
         value, half = float(law.at(context)), float(law.half_at(context))
-        basis["decode_s"] = f"decode law over {law.tiers} tiers"
+        basis["decode_s"] = "decode law over " + (f"{law.tiers} tiers" if law.tiers > 1 else "one tier")
         warnings += law.warnings
         if not np.isfinite(half):
             return _scaled(Estimate(value=value, samples=law.samples), steps, 0.0)

@@ -47,14 +47,19 @@ def resamples(trials: int, stream: int) -> Ints:
 
 
 @lru_cache(maxsize=256)
-def _middle_ranks(trials: int) -> tuple[Ints, Ints]:
+def _middle_ranks(trials: int, stream: int) -> tuple[Ints, Ints]:
     """Ranks of the two middle trials of every resample: its median without gathering anything."""
-    ordered = np.sort(resamples(trials, 0), axis=1)
-    return ordered[:, (trials - 1) // 2], ordered[:, trials // 2]
+    ordered = np.sort(resamples(trials, stream), axis=1)
+    return ordered[:, (trials - 1) // 2].copy(), ordered[:, trials // 2].copy()
 
 
 def resampled_medians(values: Floats, stream: int) -> Floats:
-    """Median of every resample, (RESAMPLES,); `values` keep their trial order."""
+    """Median of every resample, (RESAMPLES,); `values` keep their trial order.
+
+    Columns resampled by one stream are drawn together, row by row.
+    """
+    if values.min() == values.max():
+        return np.full(RESAMPLES, values[0])
     index = resamples(values.size, stream)
     step = max(1, _CHUNK // values.size)
     low, high = (values.size - 1) // 2, values.size // 2
@@ -96,10 +101,10 @@ def median(values: Floats) -> Estimate:
             value=value, low=float(values.min()), high=float(values.max()), spread=spread, samples=n
         )
     ordered = np.sort(values)
-    low_rank, high_rank = _middle_ranks(n)
-    medians = (ordered[low_rank] + ordered[high_rank]) / 2
-    low, high = np.quantile(medians, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(value=value, low=float(low), high=float(high), spread=spread, samples=n)
+    low_rank, high_rank = _middle_ranks(n, 0)
+    medians = np.sort((ordered[low_rank] + ordered[high_rank]) / 2)
+    low, high = _quantile(medians, (1 - LEVEL) / 2), _quantile(medians, (1 + LEVEL) / 2)
+    return Estimate(value=value, low=low, high=high, spread=spread, samples=n)
 
 
 def bca(value: float, replicates: Floats, influence: Floats) -> tuple[float, float]:
@@ -160,6 +165,12 @@ class Side:
             self._resampled[stream] = tuple(resampled_medians(c, stream) for c in self.columns)
         return self._resampled[stream]
 
+    def resampled_alone(self) -> tuple[Floats, ...]:
+        """The same for a side of one column that is paired with nothing: ranks suffice, no gathering."""
+        low, high = _middle_ranks(self.trials, self.stream)
+        ordered = np.sort(self.columns[0])
+        return ((ordered[low] + ordered[high]) / 2,)
+
 
 def two_sides(statistic: Statistic, a: Side, b: Side, *, paired: bool = False) -> Estimate | None:
     """Estimate of `statistic(*medians of a's columns, *medians of b's columns)`.
@@ -179,8 +190,13 @@ def two_sides(statistic: Statistic, a: Side, b: Side, *, paired: bool = False) -
         every = np.asarray(statistic(*(c[:, None] for c in a.columns), *(c[None, :] for c in b.columns)))
         low, high = min(value, float(every.min())), max(value, float(every.max()))
     else:
-        streams = (0, 0) if paired else (a.stream, b.stream)
-        replicates = np.asarray(statistic(*a.resampled(streams[0]), *b.resampled(streams[1])))
+        if paired:
+            drawn = (*a.resampled(0), *b.resampled(0))
+        elif len(a.columns) == len(b.columns) == 1:
+            drawn = (*a.resampled_alone(), *b.resampled_alone())
+        else:
+            drawn = (*a.resampled(a.stream), *b.resampled(b.stream))
+        replicates = np.asarray(statistic(*drawn))
         low, high = bca(value, replicates, _influence(statistic, a, b, paired))
         low, high = min(low, value), max(high, value)
     return Estimate(

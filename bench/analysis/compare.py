@@ -93,7 +93,7 @@ def _quantity(
     is_paired = len(left) == len(route[1]) == len(base[1])
     a = column(left if is_paired else route[1], quantity)
     b = column(right if is_paired else base[1], quantity)
-    sides = Side((a,), 0), Side((b,), 0 if is_paired else 1)
+    sides = Side((a,), 0), Side((b,), 1)
     p, test = _test(a, b, is_paired)
     warnings: list[str] = []
     if p is None:
