@@ -1,0 +1,342 @@
+"""Everything a report is made from, gathered in one pass over each run directory.
+
+The journal is streamed: an exchange is measured, reduced to a `Detail` (its curve in at most
+`CURVE_POINTS` points) and dropped, so that memory does not grow with the number of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from bench.journal import Entry, read_run
+from bench.records import (
+    Comparison,
+    Crossover,
+    Event,
+    Exchange,
+    Measurement,
+    RunInfo,
+    Summary,
+)
+from bench.report.escape import visible
+from bench.report.gaps import GapCounts
+
+CURVE_POINTS = 120
+"""Points kept of an arrival curve or of the gauge samples of one exchange."""
+
+
+class Detail(Struct, frozen=True, kw_only=True):
+    """What a reader may want to see of one exchange, reduced. Times are seconds after `sent`."""
+
+    source: str
+    trial_id: str
+    attempt: int
+    route: str
+    started_at: str
+    status: int | None
+    first_text_s: float | None
+    last_text_s: float | None
+    uploaded_s: float | None
+    headers_s: float | None
+    ended_s: float
+    connect_s: float | None
+    idle_wait_s: float | None
+    settle_s: float | None
+    curve_s: tuple[float, ...]
+    """When text arrived ..."""
+    curve_count: tuple[int, ...]
+    """... and how much had arrived by then, in `curve_unit`."""
+    curve_unit: str
+    """`tokens` where the server counts them in every event, else `chunks`."""
+    sample_s: tuple[float, ...]
+    kv_usage: tuple[float | None, ...]
+    running: tuple[float | None, ...]
+    waiting: tuple[float | None, ...]
+    said: str
+    """Start of the answer, or of what the server said instead; one harmless line."""
+    salt: str
+    prompt_sha256: str
+    setting: str
+    """The request's fields besides the prompt, as JSON; one harmless line."""
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """One run directory as the report sees it."""
+
+    path: str
+    """Name of the directory, for reproduction lines."""
+    info: RunInfo
+    events: tuple[Event, ...]
+    exchanges: int
+    """Exchanges in the journal, warm-ups and the like included."""
+    warmups: int
+    """Those that are no trial: warm-ups, and prompts put into the cache again."""
+    harness_s: float | None
+    """Time between exchanges that neither the server nor a wait accounts for: this tool's own."""
+    span_s: float | None
+    """First byte sent to last exchange ended, without the pauses between resumed parts."""
+
+
+class Content(Struct, frozen=True, kw_only=True):
+    """What all report writers share. Every list is in journal order or sorted: deterministic."""
+
+    runs: tuple[Run, ...]
+    measurements: tuple[Measurement, ...]
+    summaries: tuple[Summary, ...]
+    comparisons: tuple[Comparison, ...]
+    crossovers: tuple[Crossover, ...]
+    details: tuple[Detail, ...]
+    gaps: dict[str, GapCounts]
+    """Route -> counts of inter-chunk gaps."""
+    base: str | None
+    """The route that the comparisons are against."""
+
+    @property
+    def routes(self) -> tuple[str, ...]:
+        """Route names in the order of the suites: the order of colours in every plot."""
+        planned = [route.name for run in self.runs for route in run.info.suite.routes]
+        measured = {measurement.route for measurement in self.measurements}
+        names = [name for name in dict.fromkeys(planned) if name in measured]
+        return (*names, *sorted(measured - set(names)))
+
+
+class Cell(Struct, frozen=True, kw_only=True):
+    """A row of the performance table: a summary and the measurements it stands for."""
+
+    summary: Summary
+    measurements: tuple[Measurement, ...]
+
+    @property
+    def condition(self) -> str:
+        """The condition, with `1` or `2+` for the first and the later replays where kept apart."""
+        first = self.summary.first_replay
+        return self.summary.condition + ("" if first is None else " 1" if first else " 2+")
+
+    @property
+    def valid(self) -> tuple[Measurement, ...]:
+        """The measurements that entered the statistics."""
+        return tuple(m for m in self.measurements if m.verdict.valid)
+
+
+def collect(paths: Sequence[Path], base: str | None = None) -> Content:
+    """Reads run directories and computes everything a report shows.
+
+    `base` names the route to compare against; default: the first route without speculation, else
+    the first. Raises `JournalError` for a directory that is no run or is damaged.
+    """
+    passes = [_Pass(path) for path in paths]
+    measurements = _named([m for one in passes for m in one.measurements])
+    return assemble(
+        runs=tuple(one.run() for one in passes),
+        measurements=measurements,
+        details=tuple(detail for one in passes for detail in one.details),
+        gaps=GapCounts.merge(one.gaps for one in passes),
+        base=base,
+    )
+
+
+def assemble(
+    *,
+    runs: tuple[Run, ...],
+    measurements: tuple[Measurement, ...],
+    details: tuple[Detail, ...] = (),
+    gaps: dict[str, GapCounts] | None = None,
+    base: str | None = None,
+) -> Content:
+    """Adds the statistics to what was measured; `collect` without the files."""
+    from bench.analysis.compare import compare
+    from bench.analysis.crossover import crossovers, one_way
+    from bench.analysis.summary import summarise
+
+    base = base or choose_base(runs, measurements)
+    several = len({m.route for m in measurements}) > 1
+    return Content(
+        runs=runs,
+        measurements=measurements,
+        summaries=tuple(summarise(measurements)),
+        comparisons=tuple(compare(measurements, base)) if several and base else (),
+        crossovers=tuple(_sorted(one_way(crossovers(measurements)))) if several else (),
+        details=details,
+        gaps=gaps or {},
+        base=base,
+    )
+
+
+def _sorted(found: list[Crossover]) -> list[Crossover]:
+    """By task, tier and condition; within a cell in the order they came."""
+    return sorted(found, key=lambda one: (one.task, one.tier, one.condition))
+
+
+def choose_base(runs: Sequence[Run], measurements: Iterable[Measurement]) -> str | None:
+    """The route to compare against: the first without speculation, else the first; measured ones only."""
+    measured = {measurement.route for measurement in measurements}
+    routes = [route for run in runs for route in run.info.suite.routes if route.name in measured]
+    plain = [route.name for route in routes if route.speculation is None]
+    named = plain + [route.name for route in routes] + sorted(measured)
+    return named[0] if named else None
+
+
+def cells(content: Content) -> list[Cell]:
+    """Rows of the performance table: by tier, condition, then route in suite order."""
+    place = {name: index for index, name in enumerate(content.routes)}
+    conditions = {"cold": 0, "salted": 1, "replay": 2}
+    grouped: dict[tuple[str, int, str, str], list[Measurement]] = {}
+    for one in content.measurements:
+        grouped.setdefault((one.route, one.tier, one.condition, one.task), []).append(one)
+    rows = []
+    for summary in content.summaries:
+        group = grouped.get((summary.route, summary.tier, summary.condition, summary.task), [])
+        first = summary.first_replay
+        kept = tuple(m for m in group if first is None or (m.replay == 1) is first)
+        if summary.condition == "cold":
+            salted = grouped.get((summary.route, summary.tier, "salted", summary.task), [])
+            kept += tuple(m for m in salted if m.verdict.valid)
+        rows.append(Cell(summary=summary, measurements=kept))
+    return sorted(
+        rows,
+        key=lambda cell: (
+            cell.summary.task,
+            cell.summary.tier,
+            conditions[cell.summary.condition],
+            cell.summary.first_replay is False,
+            place.get(cell.summary.route, len(place)),
+        ),
+    )
+
+
+class _Pass:
+    """One pass over one run directory."""
+
+    def __init__(self, path: Path) -> None:
+        from bench.analysis.measure import measure_all
+
+        self._path = path
+        self._info, entries = read_run(path)
+        self._events: list[Event] = []
+        self._count = self._warmups = 0
+        self._harness_ns = self._span_ns = 0
+        self._last: Exchange | None = None
+        self.details: list[Detail] = []
+        self.gaps: dict[str, GapCounts] = {}
+        self.measurements = list(measure_all(self._info, self._watch(entries)))
+
+    def run(self) -> Run:
+        return Run(
+            path=self._path.resolve().name,
+            info=self._info,
+            events=tuple(self._events),
+            exchanges=self._count,
+            warmups=self._warmups,
+            harness_s=self._harness_ns / 1e9 if self._count > 1 else None,
+            span_s=self._span_ns / 1e9 if self._count else None,
+        )
+
+    def _watch(self, entries: Iterable[Entry]) -> Iterator[Exchange]:
+        for entry in entries:
+            if isinstance(entry, Event):
+                self._events.append(entry)
+                if entry.name == "session":
+                    self._last = None  # another process: its monotonic clock may be another one
+                continue
+            self._time(entry)
+            self._count += 1
+            if entry.purpose != "trial":
+                self._warmups += 1
+            else:
+                self.details.append(reduce_exchange(entry, self._info.id))
+                self.gaps.setdefault(entry.trial.route, GapCounts()).add(entry.chunks)
+            yield entry
+
+    def _time(self, exchange: Exchange) -> None:
+        ended = exchange.sent_ns + exchange.ended_ns
+        last = self._last
+        begin = exchange.sent_ns
+        if last is not None and exchange.sent_ns >= last.sent_ns + last.ended_ns:
+            begin = last.sent_ns + last.ended_ns
+            gap = exchange.sent_ns - begin
+            waited = (exchange.idle_wait_s or 0.0) + (last.settle_s or 0.0)
+            self._harness_ns += max(0, gap - round(waited * 1e9) - (exchange.connect_ns or 0))
+        self._span_ns += ended - begin
+        self._last = exchange
+
+
+def _named(measurements: list[Measurement]) -> tuple[Measurement, ...]:
+    """The measurements under the names that the statistics give them: see `analysis/cells.py`.
+
+    The source is kept, unlike there: details are found by it.
+    """
+    from bench.analysis.cells import labelled
+
+    return tuple(
+        msgspec.structs.replace(one, route=other.route, tier=other.tier)
+        for one, other in zip(measurements, labelled(measurements), strict=True)
+    )
+
+
+def reduce_exchange(exchange: Exchange, source: str) -> Detail:
+    """An exchange in the size of a paragraph."""
+    trial, failure = exchange.trial, exchange.failure
+    times, counts, unit = _curve(exchange)
+    picked = _picks(len(exchange.samples.at_ns))
+    samples = exchange.samples
+    said = exchange.text or exchange.reasoning or exchange.tool_text
+    if failure is not None:
+        said = failure.body or said
+    return Detail(
+        source=source,
+        trial_id=trial.id,
+        attempt=exchange.attempt,
+        route=trial.route,
+        started_at=exchange.started_at,
+        status=exchange.status,
+        first_text_s=times[0] if times else None,
+        last_text_s=times[-1] if times else None,
+        uploaded_s=_seconds(exchange.uploaded_ns),
+        headers_s=_seconds(exchange.headers_ns),
+        ended_s=exchange.ended_ns / 1e9,
+        connect_s=_seconds(exchange.connect_ns),
+        idle_wait_s=exchange.idle_wait_s,
+        settle_s=exchange.settle_s,
+        curve_s=times,
+        curve_count=counts,
+        curve_unit=unit,
+        sample_s=tuple(samples.at_ns[i] / 1e9 for i in picked),
+        kv_usage=_column(samples.kv_usage, picked),
+        running=_column(samples.running, picked),
+        waiting=_column(samples.waiting, picked),
+        said=visible(said, 280),
+        salt=visible(exchange.prompt.salt, 100),
+        prompt_sha256=visible(exchange.prompt.sha256, 64),
+        setting=visible(msgspec.json.encode(exchange.request).decode(), 280),
+    )
+
+
+def _curve(exchange: Exchange) -> tuple[tuple[float, ...], tuple[int, ...], str]:
+    chunks = exchange.chunks
+    places = [i for i, characters in enumerate(chunks.chars) if characters]
+    counted = len(chunks.tokens) == len(chunks.chars) > 0
+    picked = [(number, places[number]) for number in _picks(len(places))]
+    return (
+        tuple(chunks.at_ns[place] / 1e9 for _, place in picked),
+        tuple(chunks.tokens[place] if counted else number + 1 for number, place in picked),
+        "tokens" if counted else "chunks",
+    )
+
+
+def _picks(length: int, most: int = CURVE_POINTS) -> list[int]:
+    """At most `most` evenly spread places of a column, the first and the last among them."""
+    if length <= most:
+        return list(range(length))
+    return [round(i * (length - 1) / (most - 1)) for i in range(most)]
+
+
+def _column(values: tuple[float | None, ...], picked: list[int]) -> tuple[float | None, ...]:
+    return tuple(values[i] if i < len(values) else None for i in picked)
+
+
+def _seconds(nanoseconds: int | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e9

@@ -1,0 +1,141 @@
+"""The trials of report.html as compact data: thousands of them in a few megabytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from bench.records import Measurement
+from bench.report.content import Content, Detail
+from bench.report.escape import visible
+from bench.report.grid import verdict_key
+from bench.report.words import reason_text, verdict_text
+
+BUDGET = 2_500_000
+"""Bytes that all trials of a page may take."""
+
+LEVELS = ((120, 280), (48, 140), (20, 60), (8, 0))
+"""Points of a curve and characters of an answer, richest first; the first that fits is taken."""
+
+
+class Drill(Struct, frozen=True, kw_only=True):
+    """What the page's script reads."""
+
+    json: str
+    """An array of trials, each an array in the order of `FIELDS`; no `<` in it."""
+    shown: int
+    total: int
+    note: str
+    """What was left out, in a sentence; empty when nothing was."""
+
+
+FIELDS = (
+    "trial", "route", "tier", "condition", "replay", "attempt", "prompt", "output", "ttft", "decode",
+    "acceptance", "length", "reuse", "total", "valid", "verdict", "notes", "detail",
+)  # fmt: skip
+"""Order of a trial's values; report.js uses the same places."""
+
+
+def drill(content: Content, budget: int = BUDGET) -> Drill:
+    """All trials with as much detail as fits into `budget` bytes.
+
+    Excluded trials are kept before valid ones when even the smallest form of all is too large.
+    """
+    details = {(d.source, d.trial_id, d.attempt): d for d in content.details}
+    trials = list(content.measurements)
+    for points, characters in LEVELS:
+        data = _encode(content, trials, details, points, characters)
+        if len(data) <= budget:
+            note = ""
+            if (points, characters) != LEVELS[0]:
+                note = f"Curves are reduced to {points} points and answers to {characters} characters."
+            return Drill(json=data, shown=len(trials), total=len(trials), note=note)
+    points, characters = LEVELS[-1]
+    keep = max(1, int(len(trials) * budget / len(data) * 0.9))
+    kept = sorted(sorted(trials, key=lambda one: one.verdict.valid)[:keep], key=lambda one: one.order)
+    data = _encode(content, kept, details, points, characters)
+    note = f"Only {len(kept):,} of {len(trials):,} trials are listed; all are in measurements.csv."
+    return Drill(json=data, shown=len(kept), total=len(trials), note=note)
+
+
+def _encode(
+    content: Content,
+    trials: list[Measurement],
+    details: dict[tuple[str, str, int], Detail],
+    points: int,
+    characters: int,
+) -> str:
+    place = {name: index for index, name in enumerate(content.routes)}
+    rows = [
+        _row(one, place, details.get((one.source, one.trial_id, one.attempt)), points, characters)
+        for one in trials
+    ]
+    # `<` could end the script element or open a comment in it; JSON can say it otherwise.
+    return msgspec.json.encode(rows).decode().replace("<", "\\u003c")
+
+
+def _row(
+    one: Measurement, place: dict[str, int], detail: Detail | None, points: int, characters: int
+) -> list[Any]:
+    notes = [reason_text(reason) for reason in one.verdict.warnings]
+    return [
+        visible(one.trial_id, 120),
+        place[one.route],
+        one.tier,
+        one.condition,
+        one.replay,
+        one.attempt,
+        one.prompt_tokens,
+        one.output_tokens,
+        _round(one.ttft_s),
+        _round(one.decode_tok_s),
+        _round(one.acceptance),
+        _round(one.acceptance_length),
+        _round(one.prefix_reuse),
+        _round(one.total_s),
+        int(one.verdict.valid),
+        "ok" if one.verdict.valid else visible(verdict_key(one), 60),
+        [visible(text, 200) for text in ([] if one.verdict.valid else [verdict_text(one)]) + notes][:6],
+        None if detail is None else _detail(detail, one, points, characters),
+    ]
+
+
+def _detail(detail: Detail, one: Measurement, points: int, characters: int) -> list[Any]:
+    curve = _thin(len(detail.curve_s), points)
+    samples = _thin(len(detail.sample_s), points)
+    seen = any(use is not None for use in detail.kv_usage)
+    return [
+        [_round(detail.curve_s[i]) for i in curve],
+        [detail.curve_count[i] for i in curve],
+        detail.curve_unit,
+        [_round(detail.sample_s[i]) for i in samples] if seen else [],
+        [_round(detail.kv_usage[i]) for i in samples] if seen else [],
+        _round(detail.ended_s),
+        [_round(t) for t in (detail.connect_s, detail.uploaded_s, detail.headers_s, detail.first_text_s)],
+        [_round(t) for t in (detail.idle_wait_s, detail.settle_s)],
+        detail.started_at[:32],
+        visible(detail.said, characters) if characters else "",
+        visible(one.absent.get("prefix_reuse", ""), 100),
+        _witnesses(one) if characters else "",
+    ]
+
+
+def _witnesses(one: Measurement) -> str:
+    """The three that readers doubt first."""
+    named = {"output_tokens": "tokens", "acceptance": "acceptance", "prefix_reuse": "reuse"}
+    return "; ".join(
+        f"{label}: {visible(one.sources[key], 80)}" for key, label in named.items() if key in one.sources
+    )
+
+
+def _thin(length: int, most: int) -> list[int]:
+    if length <= most:
+        return list(range(length))
+    return [round(i * (length - 1) / (most - 1)) for i in range(most)]
+
+
+def _round(value: float | None) -> float | None:
+    """Six significant digits: enough for a curve, half the bytes."""
+    return None if value is None else float(f"{value:.6g}")

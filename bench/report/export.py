@@ -1,0 +1,188 @@
+"""Tables for machines: measurements.csv, summary.json and, where pyarrow is installed, Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+from importlib.util import find_spec
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from bench.records import Comparison, Crossover, Measurement, Reason, Summary
+from bench.report.content import Content
+from bench.report.escape import csv_text, visible
+
+SUMMARY_SCHEMA = 1
+"""Version of summary.json; docs/schema/summary-1.json describes it."""
+
+LEADING = (
+    "trial_id", "route", "condition", "prompt_tokens", "output_tokens", "ttft_s", "total_s",
+    "speculation", "num_speculative_tokens", "drafts", "draft_tokens", "accepted_tokens",
+    "prefix_queries", "prefix_hits", "valid", "reasons",
+)  # fmt: skip
+"""Columns that `ctxbench import` knows, and those that a reader looks for first."""
+
+_NESTED = {"sources", "absent", "failure", "verdict", "acceptance_per_position"}
+
+
+class RunLine(Struct, frozen=True, kw_only=True):
+    """A run in summary.json."""
+
+    id: str
+    created_at: str
+    suite: str
+    planned: int
+    exchanges: int
+    environment: dict[str, str]
+    notes: tuple[str, ...]
+
+
+class SummaryFile(Struct, frozen=True, kw_only=True):
+    """summary.json: the statistics of a report and what they are over."""
+
+    schema: int
+    base: str | None
+    """The route that comparisons and crossovers are against."""
+    runs: tuple[RunLine, ...]
+    valid: int
+    excluded: dict[str, int]
+    """Reason id -> measurements it excluded."""
+    summaries: tuple[Summary, ...]
+    comparisons: tuple[Comparison, ...]
+    crossovers: tuple[Crossover, ...]
+
+
+def columns() -> tuple[str, ...]:
+    """The columns of measurements.csv, in order."""
+    rest = [name for name in Measurement.__struct_fields__ if name not in {*LEADING, *_NESTED}]
+    return (
+        *LEADING,
+        *rest,
+        "acceptance_per_position",
+        "failure",
+        "figures",
+        "warnings",
+        "condition_held",
+        "speculation_seen",
+        "witnesses",
+        "missing",
+    )
+
+
+def record(one: Measurement, speculation: dict[str, tuple[str, int]]) -> dict[str, Any]:
+    """A measurement as one flat row; missing is `None`."""
+    method, k = speculation.get(one.route, (None, None))
+    flat = {name: getattr(one, name) for name in Measurement.__struct_fields__ if name not in _NESTED}
+    positions = one.acceptance_per_position
+    flat |= {
+        "speculation": method,
+        "num_speculative_tokens": k,
+        "prefix_queries": one.prompt_tokens if one.cached_tokens is not None else None,
+        "prefix_hits": one.cached_tokens,
+        "valid": one.verdict.valid,
+        "reasons": "; ".join(reason.id for reason in one.verdict.reasons) or None,
+        "figures": _figures(one.verdict.reasons),
+        "warnings": "; ".join(reason.id for reason in one.verdict.warnings) or None,
+        "condition_held": one.verdict.reuse,
+        "speculation_seen": one.verdict.speculation,
+        "acceptance_per_position": " ".join(f"{share:.6g}" for share in positions) if positions else None,
+        "failure": f"{one.failure.kind}: {visible(one.failure.message)}" if one.failure else None,
+        "witnesses": _pairs(one.sources),
+        "missing": _pairs(one.absent),
+    }
+    return {name: flat.get(name) for name in columns()}
+
+
+def records(content: Content) -> list[dict[str, Any]]:
+    """All measurements as flat rows, in run order."""
+    speculation = {
+        route.name: (route.speculation.method, route.speculation.num_speculative_tokens)
+        for run in content.runs
+        for route in run.info.suite.routes
+        if route.speculation is not None
+    }
+    return [record(one, speculation) for one in content.measurements]
+
+
+def measurements_csv(content: Content) -> str:
+    """measurements.csv: one line per measurement, invalid ones too; empty where missing.
+
+    Full precision; texts cannot be taken for formulas. `ctxbench import` reads it back.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns())
+    for row in records(content):
+        writer.writerow([_csv_cell(value) for value in row.values()])
+    return out.getvalue()
+
+
+def summary_file(content: Content) -> SummaryFile:
+    """The statistics as a record."""
+    excluded: dict[str, int] = {}
+    for one in content.measurements:
+        for reason in one.verdict.reasons:
+            excluded[reason.id] = excluded.get(reason.id, 0) + 1
+    return SummaryFile(
+        schema=SUMMARY_SCHEMA,
+        base=content.base,
+        runs=tuple(
+            RunLine(
+                id=run.info.id,
+                created_at=run.info.created_at,
+                suite=run.info.suite.name,
+                planned=len(run.info.plan),
+                exchanges=run.exchanges,
+                environment=run.info.environment,
+                notes=run.info.notes,
+            )
+            for run in content.runs
+        ),
+        valid=sum(one.verdict.valid for one in content.measurements),
+        excluded=dict(sorted(excluded.items())),
+        summaries=content.summaries,
+        comparisons=content.comparisons,
+        crossovers=content.crossovers,
+    )
+
+
+def summary_json(content: Content) -> bytes:
+    """summary.json; missing values are null, never NaN."""
+    return msgspec.json.format(msgspec.json.encode(summary_file(content)), indent=2) + b"\n"
+
+
+def summary_schema() -> bytes:
+    """The JSON schema of summary.json, as published in docs/schema."""
+    schema = msgspec.json.schema(SummaryFile)
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = f"ctxbench summary.json, schema {SUMMARY_SCHEMA}"
+    return msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
+
+
+def measurements_parquet(content: Content) -> bytes | None:
+    """measurements.parquet, or `None` where pyarrow is not installed."""
+    if find_spec("pyarrow") is None:
+        return None
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    out = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(records(content)), out)
+    return out.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return csv_text(value) if isinstance(value, str) else value
+
+
+def _figures(reasons: tuple[Reason, ...]) -> str | None:
+    """The figures of an exclusion."""
+    return "; ".join(visible(reason.detail, 200) for reason in reasons if reason.detail) or None
+
+
+def _pairs(mapping: dict[str, str]) -> str | None:
+    return "; ".join(f"{key}: {visible(value, 200)}" for key, value in sorted(mapping.items())) or None

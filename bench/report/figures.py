@@ -1,0 +1,249 @@
+"""Plots that answer the three questions: what a prompt costs, what speculation pays, where routes meet.
+
+Each function draws one figure or returns `None` where the data does not carry it. They share axes
+with units, one colour per route, and draw what was measured solid and what was not dashed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from bench.records import Crossover, Measurement
+from bench.report import style
+from bench.report.content import Content
+from bench.report.escape import visible
+from bench.report.words import laws
+
+State = Literal["cold", "replay"]
+MANY_POINTS = 300
+PANELS = 3
+"""Tiers side by side in one figure; the longest ones win."""
+
+
+def total_latency(content: Content) -> Figure | None:
+    """Total latency over output tokens for cold prompts, with the crossover and its spread."""
+    tiers = [tier for tier in tiers_of(content) if len(_lines(content, tier)) >= 1][-PANELS:]
+    if not tiers:
+        return None
+    figure, axes = style.new_figure(len(tiers), (max(style.SIZE[0], 3.4 * len(tiers)), style.SIZE[1]))
+    for axis, tier in zip(axes, tiers, strict=True):
+        _latency_panel(axis, content, tier)
+    axes[0].set_ylabel("total latency (s)")
+    add_legend(figure, content.routes, content)
+    return figure
+
+
+def _latency_panel(axis: Axes, content: Content, tier: int) -> None:
+    lines = _lines(content, tier)
+    measured = max(tokens for *_, tokens in lines.values())
+    crossings = [
+        one
+        for one in content.crossovers
+        if (one.tier, one.condition, one.status) == (tier, "cold", "crosses") and one.output_tokens
+    ]
+    near = [one.output_tokens for one in crossings if one.output_tokens and one.output_tokens < 30 * measured]
+    reach = max([1.25 * measured, *(1.5 * tokens for tokens in near)])
+    look = style.looks(content.routes)
+    for route, (ttft, tpot, tokens) in lines.items():
+        color = look[route].color
+        inside = np.array([1.0, tokens])
+        beyond = np.array([tokens, reach])
+        axis.plot(inside, ttft + (inside - 1) * tpot, color=color)
+        axis.plot(beyond, ttft + (beyond - 1) * tpot, color=color, linestyle=(0, (4, 2)), linewidth=1.3)
+        axis.plot([tokens], [ttft + (tokens - 1) * tpot], color=color, marker=look[route].marker)
+    for one in crossings:
+        if one.output_tokens is not None and one.output_tokens <= reach:
+            _mark_crossing(axis, one, lines)
+    axis.set_title(f"{tier:,} prompt tokens, cold")
+    axis.set_xlabel("output tokens")
+    axis.set_xlim(0, reach)
+    axis.xaxis.set_major_formatter(FuncFormatter(thousands))
+    axis.yaxis.set_major_formatter(FuncFormatter(thousands))
+
+
+def _mark_crossing(axis: Axes, one: Crossover, lines: dict[str, tuple[float, float, int]]) -> None:
+    place = one.output_tokens
+    if place is None or one.route not in lines:
+        return
+    ttft, tpot, _ = lines[one.route]
+    height = ttft + (place - 1) * tpot
+    if one.low is not None and one.high is not None:
+        axis.axvspan(one.low, one.high, color=style.NOTE, alpha=0.18, linewidth=0)
+    axis.plot([place], [height], marker="o", markersize=8, markerfacecolor="none", color=style.INK)
+    axis.annotate(
+        f"{place:,.0f}",
+        (place, height),
+        textcoords="offset points",
+        xytext=(-7, 7),
+        ha="right",
+        fontsize=8,
+        fontweight="bold",
+    )
+
+
+def ttft(content: Content) -> Figure | None:
+    """TTFT over prompt length, log-log, by condition, with the fitted prefill law."""
+    points = [m for m in valid_of(content) if m.ttft_s and m.prompt_tokens]
+    if not points:
+        return None
+    figure, (axis,) = style.new_figure()
+    look = style.looks(content.routes)
+    for route in content.routes:
+        for state in ("cold", "replay"):
+            own = [m for m in points if m.route == route and state_of(m) == state]
+            _medians(axis, own, "ttft_s", look[route], state)
+    _laws(axis, content)
+    log_axis(axis, "x")
+    log_axis(axis, "y")
+    axis.set_xlabel("prompt tokens")
+    axis.set_ylabel("TTFT (s)")
+    axis.set_title("Time to first token")
+    add_legend(figure, content.routes, content, states=True)
+    return figure
+
+
+def _laws(axis: Axes, content: Content) -> None:
+    look = style.looks(content.routes)
+    tiers = tiers_of(content)
+    for law in laws(content):
+        if len(tiers) < 2 or law.route not in look:
+            continue
+        lengths = np.geomspace(tiers[0], tiers[-1], 60)
+        seconds = law.ttft_s(lengths)
+        axis.plot(lengths, seconds, color=look[law.route].color, linewidth=5, alpha=0.16, zorder=1)
+
+
+def decode(content: Content) -> Figure | None:
+    """Decode rate over prompt length by route."""
+    points = [m for m in valid_of(content) if m.decode_tok_s and m.prompt_tokens]
+    if not points:
+        return None
+    figure, (axis,) = style.new_figure()
+    look = style.looks(content.routes)
+    for route in content.routes:
+        for state in ("cold", "replay"):
+            own = [m for m in points if m.route == route and state_of(m) == state]
+            _medians(axis, own, "decode_tok_s", look[route], state)
+    log_axis(axis, "x")
+    axis.set_ylim(bottom=0)
+    axis.set_xlabel("prompt tokens")
+    axis.set_ylabel("decode (tok/s)")
+    axis.set_title("Decode rate over context")
+    add_legend(figure, content.routes, content, states=True)
+    return figure
+
+
+def _medians(axis: Axes, points: Sequence[Measurement], field: str, look: style.Look, state: State) -> None:
+    """Every trial as a faint point, medians of the tiers joined."""
+    grouped: dict[int, list[Measurement]] = {}
+    for one in points:
+        grouped.setdefault(one.tier, []).append(one)
+    if not grouped:
+        return
+    hollow = state == "replay"
+    face = style.PAPER if hollow else look.color
+    tiers = sorted(grouped)
+    middles = [float(np.median([getattr(m, field) for m in grouped[tier]])) for tier in tiers]
+    dots(
+        axis,
+        [(m.prompt_tokens or m.tier, getattr(m, field)) for m in points],
+        look.color,
+        look.marker,
+        markersize=3,
+        alpha=0.45,
+    )
+    axis.plot(
+        tiers,
+        middles,
+        color=look.color,
+        marker=look.marker,
+        markerfacecolor=face,
+        linestyle=(0, (2, 1.5)) if hollow else "-",
+        linewidth=1.3 if hollow else 1.8,
+    )
+
+
+def dots(axis: Axes, points: Sequence[tuple[float, float]], color: str, marker: str, **options: Any) -> None:
+    """Single points in one go; as pixels within the SVG where there are hundreds."""
+    if points:
+        xs, ys = zip(*points, strict=True)
+        options = {"alpha": 0.85, "rasterized": len(points) > MANY_POINTS, **options}
+        axis.plot(xs, ys, color=color, marker=marker, linestyle="", **options)
+
+
+def valid_of(content: Content) -> list[Measurement]:
+    return [one for one in content.measurements if one.verdict.valid]
+
+
+def state_of(one: Measurement) -> State:
+    return "replay" if one.condition == "replay" else "cold"
+
+
+def tiers_of(content: Content) -> list[int]:
+    return sorted({one.tier for one in valid_of(content)})
+
+
+def _lines(content: Content, tier: int) -> dict[str, tuple[float, float, int]]:
+    """Route -> TTFT, time per token (medians over cold and salted) and the longest output measured."""
+    found = {}
+    for route in content.routes:
+        own = [m for m in valid_of(content) if m.route == route and m.tier == tier and state_of(m) == "cold"]
+        starts = [m.ttft_s for m in own if m.ttft_s is not None]
+        steps = [m.tpot_s for m in own if m.tpot_s is not None]
+        outputs = [m.output_tokens for m in own if m.output_tokens]
+        if starts and steps and outputs:
+            found[route] = (float(np.median(starts)), float(np.median(steps)), max(outputs))
+    return found
+
+
+def log_axis(axis: Axes, which: Literal["x", "y"]) -> None:
+    """A log axis with plain numbers on it."""
+    (axis.set_xscale if which == "x" else axis.set_yscale)("log")
+    own = axis.xaxis if which == "x" else axis.yaxis
+    low, high = axis.get_xlim() if which == "x" else axis.get_ylim()
+    decades = math.log10(high / max(low, 1e-12))
+    subs = (1.0, 2.0, 5.0) if decades < 1.7 else (1.0, 3.0) if decades < 3 else (1.0,)
+    own.set_major_locator(LogLocator(base=10, subs=subs))
+    own.set_major_formatter(FuncFormatter(short if which == "x" else thousands))
+    own.set_minor_formatter(NullFormatter())
+
+
+def thousands(value: float, _: Any = None) -> str:
+    if value == 0:
+        return "0"
+    return f"{value:,.0f}" if abs(value) >= 1 and value == round(value) else f"{value:,.6g}"
+
+
+def short(value: float, _: Any = None) -> str:
+    """Prompt lengths: `512`, `10k`, `1M`."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
+
+
+def add_legend(
+    figure: Figure, routes: Iterable[str], content: Content, states: bool = False, **options: Any
+) -> None:
+    look = style.looks(content.routes)
+    handles = [
+        Line2D([], [], color=look[route].color, marker=look[route].marker, label=visible(route, 30))
+        for route in routes
+    ]
+    if states:
+        handles.append(Line2D([], [], color=style.NOTE, label="cold and salted"))
+        handles.append(
+            Line2D(
+                [], [], color=style.NOTE, linestyle=(0, (2, 1.5)), markerfacecolor=style.PAPER, marker="o",
+                label="replay",
+            )
+        )  # fmt: skip
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)), **options)

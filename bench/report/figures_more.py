@@ -1,0 +1,205 @@
+"""Plots that let a reader judge the figures: acceptance, reuse, drift, gaps, one exchange in time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from bench.records import Measurement
+from bench.report import style
+from bench.report.content import Content, Detail
+from bench.report.escape import visible
+from bench.report.figures import add_legend, dots, log_axis, state_of, thousands, tiers_of, valid_of
+from bench.report.gaps import EDGES_S
+
+
+def acceptance(content: Content) -> Figure | None:
+    """Left: acceptance of each draft position at the longest tier. Right: acceptance over tiers."""
+    drafted = [m for m in valid_of(content) if m.acceptance is not None]
+    if not drafted:
+        return None
+    figure, (left, right) = style.new_figure(2)
+    look = style.looks(content.routes)
+    longest = max(m.tier for m in drafted)
+    for route in content.routes:
+        own = [m for m in drafted if m.route == route]
+        positions = [
+            m.acceptance_per_position for m in own if m.tier == longest and m.acceptance_per_position
+        ]
+        size = max((len(shares) for shares in positions), default=0)
+        if size:
+            means = [
+                float(np.mean([shares[i] for shares in positions if i < len(shares)])) for i in range(size)
+            ]
+            left.plot(range(1, size + 1), means, color=look[route].color, marker=look[route].marker)
+        by_tier = {tier: [m.acceptance or 0.0 for m in own if m.tier == tier] for tier in tiers_of(content)}
+        shown = [(tier, float(np.median(shares))) for tier, shares in by_tier.items() if shares]
+        if shown:
+            right.plot(*zip(*shown, strict=True), color=look[route].color, marker=look[route].marker)
+    left.set_title(f"By position, {longest:,} tok")
+    left.set_xlabel("draft position")
+    left.xaxis.set_major_locator(MaxNLocator(integer=True))
+    left.set_ylabel("accepted at this position / drafts")
+    right.set_title("By prompt length")
+    right.set_xlabel("prompt tokens")
+    right.set_ylabel("accepted / drafted tokens")
+    log_axis(right, "x")
+    for axis in (left, right):
+        _shares(axis)
+    add_legend(figure, [r for r in content.routes if any(m.route == r for m in drafted)], content)
+    return figure
+
+
+def reuse(content: Content) -> Figure | None:
+    """Prefix reuse by repeat: cold and salted must stay at 0, replays at all but the last block."""
+    known = [m for m in content.measurements if m.prefix_reuse is not None]
+    if not known:
+        return None
+    names = ["cold", "salted", *(f"replay {i}" for i in sorted({m.replay for m in known if m.replay}))]
+    figure, (axis,) = style.new_figure()
+    look = style.looks(content.routes)
+    count = len(content.routes)
+    for index, route in enumerate(content.routes):
+        for place, name in enumerate(names):
+            own = [m for m in known if m.route == route and _label(m) == name]
+            if not own:
+                continue
+            spread = np.linspace(-0.05, 0.05, len(own)) if len(own) > 1 else np.zeros(1)
+            where = place + (index - (count - 1) / 2) * 0.8 / max(count, 1)
+            points = [
+                (where + float(shift), one.prefix_reuse or 0.0, one.verdict.valid)
+                for one, shift in zip(own, spread, strict=True)
+            ]
+            judged(axis, points, look[route], clip_on=False, markersize=6)
+    axis.set_xticks(range(len(names)), names)
+    axis.grid(visible=False, axis="x")
+    axis.set_xlim(-0.5, len(names) - 0.5)
+    axis.set_ylabel("cached / prompt tokens")
+    axis.set_title("Prefix reuse by repeat (x: excluded)")
+    _shares(axis)
+    add_legend(figure, content.routes, content)
+    return figure
+
+
+def order(content: Content) -> Figure | None:
+    """Run order: TTFT against the median of its cell. A trend is drift, a lone point an outlier."""
+    grouped: dict[tuple[str, int, str, bool], list[Measurement]] = {}
+    for one in content.measurements:
+        if one.ttft_s:
+            grouped.setdefault((one.route, one.tier, one.condition, one.replay > 1), []).append(one)
+    cells = {key: group for key, group in grouped.items() if len([m for m in group if m.verdict.valid]) > 1}
+    if not cells:
+        return None
+    figure, (axis,) = style.new_figure()
+    look = style.looks(content.routes)
+    for (route, *_), group in cells.items():
+        middle = float(np.median([m.ttft_s for m in group if m.verdict.valid and m.ttft_s]))
+        points = [(one.order + 1, (one.ttft_s or 0.0) / middle, one.verdict.valid) for one in group]
+        judged(axis, points, look[route])
+    axis.axhline(1, color=style.NOTE, linewidth=0.8)
+    low, high = axis.get_ylim()
+    if high / max(low, 1e-9) > 5:
+        log_axis(axis, "y")
+    else:
+        axis.set_ylim(min(low, 0.9), max(high, 1.1))
+    axis.set_xlabel("place in the run")
+    axis.set_ylabel("TTFT / median of its cell")
+    axis.set_title("Run order (x: excluded)")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    add_legend(figure, list(dict.fromkeys(key[0] for key in cells)), content)
+    return figure
+
+
+def gaps(content: Content) -> Figure | None:
+    """Inter-chunk latency: the share of gaps that are longer than x, by route."""
+    drawn = {route: counts for route, counts in content.gaps.items() if counts.total >= 2}
+    if not drawn:
+        return None
+    figure, (axis,) = style.new_figure()
+    look = style.looks([*content.routes, *sorted(set(drawn) - set(content.routes))])
+    for route, counts in drawn.items():
+        longer = 1 - np.cumsum(counts.counts) / counts.total
+        used = np.flatnonzero(counts.counts)
+        span = slice(max(0, used[0] - 1), used[-1] + 1)
+        shares = np.maximum(longer[span], 0.5 / counts.total)
+        axis.step(EDGES_S[1:][span] * 1e3, shares, where="pre", color=look[route].color)
+    log_axis(axis, "x")
+    axis.xaxis.set_major_formatter(thousands)
+    log_axis(axis, "y")
+    axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    axis.set_xlabel("gap between chunks (ms)")
+    axis.set_ylabel("share of gaps longer than that")
+    axis.set_title("Inter-chunk latency")
+    add_legend(figure, [route for route in content.routes if route in drawn], content)
+    return figure
+
+
+def timeline(content: Content) -> Figure | None:
+    """One exchange in time: when text arrived, and how full the KV cache was."""
+    detail = _showcase(content)
+    if detail is None or detail.first_text_s is None:
+        return None
+    figure, (axis,) = style.new_figure()
+    look = style.looks(content.routes)
+    color = look[detail.route].color if detail.route in look else style.PALETTE[0]
+    axis.axvspan(0, detail.first_text_s, color=style.FAINT, alpha=0.5, linewidth=0)
+    axis.plot(detail.curve_s, detail.curve_count, color=color)
+    axis.set_xlabel("seconds after the first request byte")
+    axis.set_ylabel(f"{detail.curve_unit} received")
+    axis.set_xlim(0, detail.ended_s * 1.02)
+    axis.set_ylim(bottom=0)
+    axis.set_title(visible(f"One exchange: {detail.trial_id}", 70))
+    handles = [
+        Line2D(
+            [], [], color=style.FAINT, linewidth=8, label=f"waiting for text ({detail.first_text_s:.4g} s)"
+        ),
+        Line2D([], [], color=color, label=f"{detail.curve_unit} received"),
+    ]
+    seen = [(t, use) for t, use in zip(detail.sample_s, detail.kv_usage, strict=True) if use is not None]
+    if seen:
+        other = axis.twinx()
+        other.plot(*zip(*seen, strict=True), color=style.NOTE, linestyle=(0, (3, 1.5)), linewidth=1.3)
+        other.set_ylim(0, max(0.01, max(use for _, use in seen) * 1.25))
+        other.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+        other.set_ylabel("KV cache in use")
+        other.grid(visible=False)
+        other.spines["right"].set_visible(True)
+        handles.append(Line2D([], [], color=style.NOTE, linestyle=(0, (3, 1.5)), label="KV cache in use"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    return figure
+
+
+def _showcase(content: Content) -> Detail | None:
+    """A valid exchange at the longest tier, with samples if there are any; the first such."""
+    good = {(m.trial_id, m.attempt): m for m in valid_of(content)}
+    shown = [d for d in content.details if (d.trial_id, d.attempt) in good and d.first_text_s is not None]
+    if not shown:
+        return None
+
+    def rank(detail: Detail) -> tuple[int, bool, bool]:
+        one = good[detail.trial_id, detail.attempt]
+        return one.tier, any(use is not None for use in detail.kv_usage), state_of(one) == "cold"
+
+    return max(shown, key=rank)
+
+
+def judged(axis: Axes, points: Sequence[tuple[float, float, bool]], look: style.Look, **options: Any) -> None:
+    """Points of a route: its marker where valid, an x where excluded."""
+    for valid in (True, False):
+        chosen = [(x, y) for x, y, ok in points if ok is valid]
+        dots(axis, chosen, look.color, look.marker if valid else "x", **options)
+
+
+def _label(one: Measurement) -> str:
+    return f"replay {one.replay}" if one.replay else one.condition
+
+
+def _shares(axis: Axes) -> None:
+    axis.set_ylim(-0.02, 1.02)
+    axis.yaxis.set_major_formatter(PercentFormatter(1.0))

@@ -1,0 +1,85 @@
+"""The winner map: prompt length x output length -> the fastest route."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from bench.analysis.winner import WinnerMap, replayed_share
+from bench.analysis.winner import winner_map as compute
+from bench.report import style
+from bench.report.content import Content
+from bench.report.escape import visible
+from bench.report.figures import log_axis, short
+from bench.report.quantities import significant
+
+_CELLS = 60  # colour cells on each axis: fine enough for a column, small enough for a page
+
+
+def winner_map(content: Content) -> Figure | None:
+    """Maps for cold prompts and, where replays hit, for the reuse that was measured; else `None`."""
+    maps = [compute(content.measurements)]
+    share = replayed_share(content.measurements)
+    if share is not None and share > 0.05:
+        maps.append(compute(content.measurements, reused_share=share))
+    drawn = [one for one in maps if not isinstance(one, str)]
+    if not drawn:
+        return None
+    figure, axes = style.new_figure(len(drawn))
+    for axis, one in zip(axes, drawn, strict=True):
+        _panel(axis, one, content)
+    axes[0].set_ylabel("output tokens")
+    _legend(figure, drawn, content)
+    return figure
+
+
+def _panel(axis: Axes, one: WinnerMap, content: Content) -> None:
+    look = style.looks(content.routes)
+    colors = [look[route].color if route in look else style.NOTE for route in one.routes]
+    rows = np.unique(np.linspace(0, one.prompts.size - 1, _CELLS).round().astype(int))
+    columns = np.unique(np.linspace(0, one.outputs.size - 1, _CELLS).round().astype(int))
+    prompts, outputs = one.prompts[rows], one.outputs[columns]
+    cut = np.ix_(rows, columns)
+    # Pale where the spreads of the two fastest reach each other, or are unknown.
+    options: dict[str, Any] = {"alpha": np.where(one.certain[cut].T, 0.75, 0.35)}
+    axis.pcolormesh(
+        prompts,
+        outputs,
+        one.winner[cut].T,
+        cmap=ListedColormap(colors),
+        vmin=-0.5,
+        vmax=len(colors) - 0.5,
+        shading="nearest",
+        rasterized=True,
+        **options,
+    )
+    if one.beyond.any() and not one.beyond.all():
+        outside = one.beyond[cut].T.astype(float)
+        axis.contourf(prompts, outputs, outside, levels=[0.5, 1.5], colors="none", hatches=["////"])
+    if one.measured:
+        axis.plot(*zip(*one.measured, strict=True), linestyle="", marker="o", markersize=4, color=style.INK)
+    log_axis(axis, "x")
+    log_axis(axis, "y")
+    axis.yaxis.set_major_formatter(short)
+    axis.grid(visible=False)
+    axis.set_xlabel("prompt tokens")
+    axis.set_title("cold" if not one.reused_share else f"{significant(one.reused_share * 100, 3)}% reused")
+
+
+def _legend(figure: Figure, maps: list[WinnerMap], content: Content) -> None:
+    look = style.looks(content.routes)
+    winners = {one.routes[index] for one in maps for index in np.unique(one.winner)}
+    handles: list[Any] = [
+        Patch(color=look[route].color, alpha=0.75, linewidth=0, label=visible(route, 30))
+        for route in content.routes
+        if route in winners
+    ]
+    handles.append(Patch(facecolor="none", edgecolor=style.NOTE, hatch="////", label="not measured"))
+    handles.append(Line2D([], [], linestyle="", marker="o", markersize=4, color=style.INK, label="measured"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)))

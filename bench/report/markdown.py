@@ -1,0 +1,207 @@
+"""report.md: ready to be pasted into a pull request; every platform's Markdown, no foreign markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from bench.records import Measurement, Route, RunInfo, ServerFacts
+from bench.report import words
+from bench.report.content import Content
+from bench.report.escape import markdown as safe
+from bench.report.escape import visible
+from bench.report.grid import Grid, Value, grid, witnesses
+from bench.report.quantities import MISSING, QUANTITIES, TABLE
+
+EXCLUDED_SHOWN = 50
+SUITE_LINES = 2_000
+READING = (
+    "Medians over the valid trials of a cell; ± is the larger half of the spread. Cold rows count valid "
+    "salted samples too."
+)
+PICTURES = (
+    ("total_latency", "Total latency over output tokens"),
+    ("ttft", "TTFT over prompt length"),
+    ("decode", "Decode rate over prompt length"),
+)
+
+
+def render(content: Content, pictures: Iterable[str] = ()) -> str:
+    """The whole report; `pictures` are names of plots that lie in `plots/` beside it."""
+    table = grid(content)
+    titles = ", ".join(safe(run.info.suite.name) for run in content.runs) or "nothing"
+    parts = [
+        f"# Long-context benchmark: {titles}",
+        "\n".join(_opening(content)),
+        _section("Performance", _performance(table)),
+        _section("Crossover", words.join(_safe(words.crossover_lines(content)))),
+        _section("Comparison", words.join(_safe(words.comparison_lines(content)))),
+        _pictures(set(pictures)),
+        _section("Setting", setting_table(content)),
+        _section("Warnings and fallback", words.join(_warnings(content))),
+        _section("Excluded trials", words.join(_excluded(content))),
+        _section("Boundary of what was tested", words.join(_safe(words.boundary_lines(content)))),
+        _section("Where the numbers come from", _definitions(content)),
+        _section("How to reproduce", _reproduce(content)),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def setting_rows(content: Content) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the setting table: a property a row, a route a column; plain texts."""
+    pairs = [(run.info, route) for run in content.runs for route in run.info.suite.routes]
+    columns = [_setting(info, route) for info, route in pairs]
+    names = list(dict.fromkeys(name for column in columns for name in column))
+    rows = [[name, *(column.get(name, MISSING) for column in columns)] for name in names]
+    return ["", *(route.name for _, route in pairs)], [row for row in rows if set(row[1:]) != {MISSING}]
+
+
+def setting_table(content: Content) -> str:
+    """The setting table in Markdown."""
+    head, rows = setting_rows(content)
+    return table_of(head, rows) if len(head) > 1 else ""
+
+
+def table_of(head: Sequence[str], rows: Iterable[Sequence[str]], right: int | None = None) -> str:
+    """A Markdown table of untrusted texts; columns from `right` on are aligned right."""
+    rule = ["--:" if right is not None and i >= right else "---" for i in range(len(head))]
+    lines = [_line(safe(text) for text in head), _line(rule)]
+    return "\n".join(lines + [_line(safe(text) for text in row) for row in rows])
+
+
+def _line(texts: Iterable[str]) -> str:
+    return "| " + " | ".join(texts) + " |"
+
+
+def _section(title: str, body: str) -> str:
+    return f"## {title}\n\n{body}" if body else ""
+
+
+def _safe(lines: Iterable[str]) -> list[str]:
+    return [safe(line, 1000) for line in lines]
+
+
+def _opening(content: Content) -> list[str]:
+    lines = []
+    for run in content.runs:
+        lines.append(f"Run {safe(run.path)} of {safe(run.info.created_at)}.")
+        lines.append(words.state_line(run, content.measurements))
+        harness = words.harness_line(run)
+        if harness:
+            lines.append(harness)
+    return lines
+
+
+def _performance(table: Grid) -> str:
+    if not table.rows:
+        return "Nothing was measured."
+    several = len({row.task for row in table.rows}) > 1
+    names = ["route", "tier", "condition", *(["task"] if several else [])]
+    heads = [*names, *(QUANTITIES[key].head for key in TABLE), "verdict"]
+    rule = ["---", "--:", *["---"] * (len(names) - 2), *["--:"] * len(TABLE), "---"]
+    lines = [_line(heads), _line(rule)]
+    for row in table.rows:
+        own = [safe(row.route), f"{row.tier:,}", row.condition, *([safe(row.task)] if several else [])]
+        lines.append(_line([*own, *(_cell(row.values[key]) for key in TABLE), _cell(row.verdict)]))
+    notes = [f"<sup>{number}</sup> {safe(note, 1000)}" for number, note in enumerate(table.notes, 1)]
+    lines += ["", READING, *([""] if notes else [])]
+    return "\n".join(lines) + ("\n" + "  \n".join(notes) if notes else "")
+
+
+def _cell(value: Value) -> str:
+    mark = f"<sup>{value.note}</sup>" if value.note is not None else ""
+    return value.text + mark + (f" {value.spread.replace('<', '&lt;')}" if value.spread else "")
+
+
+def _pictures(names: set[str]) -> str:
+    return "\n\n".join(f"![{title}](plots/{name}.png)" for name, title in PICTURES if name in names)
+
+
+def _setting(info: RunInfo, route: Route) -> dict[str, str]:
+    facts = info.facts.get(route.name, ServerFacts())
+    speculation, request = route.speculation, route.request
+    tokenizer = info.tokenizers.get(route.name)
+    declared = f"{speculation.method}, k = {speculation.num_speculative_tokens}" if speculation else "none"
+    rows = {
+        "model": facts.model or route.model,
+        "engine": " ".join(part for part in (facts.engine, facts.version) if part),
+        "speculation declared": declared,
+        "k seen": _count(facts.num_speculative_tokens),
+        "served limit (tok)": _count(facts.max_model_len),
+        "drafter limit (tok)": _count(facts.drafter_limit),
+        "prefix block (tok)": _count(facts.block_size),
+        "KV capacity (tok)": _count(facts.kv_capacity_tokens),
+        "prefix caching": None if facts.prefix_caching is None else ("on" if facts.prefix_caching else "off"),
+        **route.setting,
+        "tokenizer": f"{tokenizer.kind} {tokenizer.name} {tokenizer.sha256[:12]}" if tokenizer else None,
+        "request": f"{request.endpoint}, temperature {request.temperature:g}"
+        + (", ignore_eos" if request.ignore_eos else ""),
+        "TLS": "not verified" if route.insecure else None,
+    }
+    return {name: text for name, text in rows.items() if text}
+
+
+def _count(value: int | None) -> str | None:
+    return None if value is None else f"{value:,}"
+
+
+def _warnings(content: Content) -> list[str]:
+    notes = [note for run in content.runs for note in run.info.notes]
+    found = [f"{text} ({count} x)" for text, count in words.warnings(content)]
+    return _safe([*notes, *found, *words.cell_warnings(content)]) or ["None."]
+
+
+def _excluded(content: Content) -> list[str]:
+    found = words.excluded(content)
+    if not found:
+        return ["None: every measurement entered the statistics."]
+    lines = _safe([*words.remedies(found), *(words.excluded_line(one) for one in found[:EXCLUDED_SHOWN])])
+    if len(found) > EXCLUDED_SHOWN:
+        lines.append(f"{len(found) - EXCLUDED_SHOWN} more in measurements.csv (column `reasons`).")
+    return lines
+
+
+def definition_rows(content: Content) -> list[list[str]]:
+    """Quantity, definition and witness of everything the performance table shows."""
+    found: tuple[Measurement, ...] = content.measurements
+    return [
+        [QUANTITIES[key].label, QUANTITIES[key].definition, witnesses(found, key) or MISSING] for key in TABLE
+    ]
+
+
+def _definitions(content: Content) -> str:
+    rows = definition_rows(content)
+    body = "\n".join(
+        [_line(["number", "definition", "witness"]), _line(["---"] * 3)]
+        + [_line([label, definition, safe(witness)]) for label, definition, witness in rows]
+    )
+    return f"<details><summary>Definitions and witnesses</summary>\n\n{body}\n\n</details>"
+
+
+def _reproduce(content: Content) -> str:
+    blocks = []
+    for run in content.runs:
+        name = visible(run.path, 100)
+        lines = [f"ctxbench report {name}   # this report from what was kept", "ctxbench run suite.toml"]
+        blocks.append("```sh\n" + "\n".join(lines).replace("`", "'") + "\n```")
+        fence = "`" * max(3, _longest_ticks(run.info.suite_text[:100_000]) + 1)
+        suite = "\n".join(_code(line) for line in run.info.suite_text.splitlines()[:SUITE_LINES])
+        blocks.append(
+            f"<details><summary>suite.toml</summary>\n\n{fence}toml\n{suite}\n{fence}\n\n</details>"
+        )
+        rows = [[name, value] for name, value in sorted(run.info.environment.items())]
+        if rows:
+            blocks.append(table_of(["environment", ""], rows))
+    return "\n\n".join(blocks)
+
+
+def _longest_ticks(text: str) -> int:
+    longest = current = 0
+    for character in text:
+        current = current + 1 if character == "`" else 0
+        longest = max(longest, current)
+    return longest
+
+
+def _code(line: str) -> str:
+    indent = len(line) - len(line.lstrip(" "))
+    return " " * indent + visible(line, 1000)

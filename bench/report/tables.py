@@ -1,0 +1,139 @@
+"""The table for a terminal: 100 columns, what happened, and what to look at."""
+
+from __future__ import annotations
+
+import textwrap
+
+from bench.report import words
+from bench.report.content import Content
+from bench.report.grid import Grid, Row, Value, grid
+from bench.report.quantities import QUANTITIES, TABLE
+
+WIDTH = 100
+LONGEST_NAME = 60
+EXCLUDED_SHOWN = 8
+"""Excluded trials listed in a terminal; the rest is counted."""
+
+_SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def terminal(content: Content, width: int = WIDTH) -> str:
+    """Everything a person needs after a run, at most `width` columns wide; ends with a newline.
+
+    Medians of the valid trials of each cell, spreads, reasons for what is missing, excluded trials,
+    comparisons and crossovers in words.
+    """
+    table = grid(content)
+    blocks = [performance(table, width)]
+    blocks.append(_notes(table, width))
+    blocks.append(_block("excluded", _excluded(content), width))
+    blocks.append(_block("compared", words.comparison_lines(content), width))
+    blocks.append(_block("crossover", words.crossover_lines(content), width))
+    blocks.append(_block("look at", look_at(content), width))
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def performance(table: Grid, width: int = WIDTH) -> str:
+    """The performance table alone; narrower variants are tried until one fits."""
+    if not table.rows:
+        return "nothing measured yet"
+    for spread, gap in ((True, 2), (True, 1), (False, 2), (False, 1)):
+        text = _render(table, spread, gap, LONGEST_NAME)
+        if _widest(text) <= width:
+            return text
+    over = _widest(text) - width
+    longest = max(min(len(row.route), LONGEST_NAME) for row in table.rows)
+    return _render(table, False, 1, max(6, longest - over))
+
+
+def look_at(content: Content) -> list[str]:
+    """What a reader should look at first: trust before speed."""
+    lines = [f"{text} ({count} x)" for text, count in words.warnings(content)[:6]]
+    lines += words.cell_warnings(content)[:6]
+    for run in content.runs:
+        lines.append(words.state_line(run, content.measurements))
+        harness = words.harness_line(run)
+        if harness is not None:
+            lines.append(harness)
+    far = [one for one in content.crossovers if one.extrapolation is not None and one.extrapolation > 2]
+    if far:
+        lines.append(
+            f"{len(far)} crossover{'s lie' if len(far) > 1 else ' lies'} more than twice beyond the "
+            "measured output length: verify before relying on it"
+        )
+    return lines + words.boundary_lines(content)[:1]
+
+
+def _render(table: Grid, spread: bool, gap: int, route: int) -> str:
+    heads = ["route", "tier", "condition", *(QUANTITIES[key].label for key in TABLE), "verdict"]
+    units = ["", "tok", "", *(QUANTITIES[key].unit for key in TABLE), ""]
+    several = len({row.task for row in table.rows}) > 1
+    spreads = {
+        key: spread and any(row.values[key].spread for row in table.rows) for key in TABLE
+    }  # a column without any spread keeps no room for one
+    lines = [_texts(row, spreads, route, several) for row in table.rows]
+    widths = [max(len(line[i]) for line in [heads, units, *lines]) for i in range(len(heads))]
+
+    def put(texts: list[str]) -> str:
+        cells = [
+            text.ljust(size) if i in {0, 2, len(heads) - 1} else text.rjust(size)
+            for i, (text, size) in enumerate(zip(texts, widths, strict=True))
+        ]
+        return (" " * gap).join(cells).rstrip()
+
+    out = [put(heads), put(units), "-" * min(WIDTH, sum(widths) + gap * (len(widths) - 1))]
+    last = table.rows[0]
+    for row, line in zip(table.rows, lines, strict=True):
+        if (row.tier, row.task) != (last.tier, last.task):
+            out.append("")
+        out.append(put(line))
+        last = row
+    return "\n".join(out)
+
+
+def _texts(row: Row, spreads: dict[str, bool], route: int, several_tasks: bool) -> list[str]:
+    name = row.route if len(row.route) <= route else row.route[: route - 1] + "…"
+    condition = f"{row.condition} {row.task}" if several_tasks else row.condition
+    values = [_cell(row.values[key], spreads[key]) for key in TABLE]
+    return [name, f"{row.tier:,}", condition, *values, _cell(row.verdict, False)]
+
+
+def _cell(value: Value, spread: bool) -> str:
+    mark = str(value.note).translate(_SUPERSCRIPT) if value.note is not None else ""
+    return value.text + mark + (f" {value.spread:>4}" if spread else "")
+
+
+def _notes(table: Grid, width: int) -> str:
+    lines = []
+    if any(value.spread for row in table.rows for value in row.values.values()):
+        lines.append("medians of valid trials; ± is the larger half of the spread")
+    if any(row.condition == "salted" for row in table.rows):
+        lines.append("cold rows count valid salted samples too; salted rows show these by themselves")
+    for number, note in enumerate(table.notes, 1):
+        lines.append(f"{str(number).translate(_SUPERSCRIPT)} {note}")
+    return "\n".join(_wrap(line, width, "  ") for line in lines)
+
+
+def _excluded(content: Content) -> list[str]:
+    found = words.excluded(content)
+    lines = [words.excluded_line(one) for one in found[:EXCLUDED_SHOWN]]
+    if len(found) > EXCLUDED_SHOWN:
+        lines.append(f"and {len(found) - EXCLUDED_SHOWN} more: see report.md")
+    return lines
+
+
+def _block(title: str, lines: list[str], width: int) -> str:
+    if not lines:
+        return ""
+    return "\n".join([f"{title}:", *(_wrap("  " + line, width, "    ") for line in lines)])
+
+
+def _wrap(line: str, width: int, indent: str) -> str:
+    return "\n".join(
+        textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=True, break_on_hyphens=False)
+        or [""]
+    )
+
+
+def _widest(text: str) -> int:
+    return max(len(line) for line in text.splitlines())

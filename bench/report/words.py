@@ -1,0 +1,274 @@
+"""Sentences: what the statistics say, in words that carry their own limits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from bench.analysis.prefill import PrefillLaw
+from bench.records import Comparison, Crossover, Estimate, Measurement, Reason
+from bench.report.content import Cell, Content, Run
+from bench.report.escape import visible
+from bench.report.quantities import MISSING, QUANTITIES, significant, write
+
+COMPARED = ("ttft_s", "decode_tok_s", "total_s")
+"""Quantities whose comparison makes a line of its own."""
+
+
+def reason_text(reason: Reason) -> str:
+    """A reason of a verdict as a sentence without its full stop, with the figures of the case."""
+    text = bare_reason(reason.id)
+    return f"{text} ({visible(reason.detail)})" if reason.detail else text
+
+
+def bare_reason(name: str) -> str:
+    """What a reason means, without figures; a reason that the table lacks is shown as it is."""
+    from bench.analysis.reasons import REASONS
+
+    entry = REASONS.get(name)
+    if entry is None:
+        return visible(name)
+    text = entry.sentence.rstrip(".")
+    # These stand in the middle of a line; an acronym keeps its capitals.
+    return text[0].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
+
+
+def remedies(measurements: Iterable[Measurement]) -> list[str]:
+    """What to do about the reasons that excluded measurements, commonest first."""
+    from bench.analysis.reasons import REASONS
+
+    counts = Counter(reason.id for one in measurements for reason in one.verdict.reasons)
+    return [
+        f"{count} x {bare_reason(name)}: {REASONS[name].todo}"
+        if name in REASONS
+        else f"{count} x {bare_reason(name)}"
+        for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    ]
+
+
+def verdict_text(one: Measurement) -> str:
+    """`ok`, or why the measurement is in no statistic."""
+    if one.verdict.valid:
+        return "ok"
+    reasons = "; ".join(reason_text(reason) for reason in one.verdict.reasons)
+    if one.failure is not None and not one.verdict.reasons:
+        reasons = visible(one.failure.message)
+    return f"invalid: {reasons}" if reasons else "invalid"
+
+
+def tokens(value: float) -> str:
+    """An output length: `1,757`, or `96.4` where a fraction still matters."""
+    return f"{value:,.0f}" if value >= 100 else significant(value, 3)
+
+
+def crossover_line(one: Crossover, several_tasks: bool = False) -> str:
+    """One crossover as a sentence with its uncertainty and how far it goes beyond the measured."""
+    place = f"{one.tier:,} tokens, {one.condition}" + (f", {one.task}" if several_tasks else "")
+    head = f"{place}: {one.route} against {one.base}: "
+    if one.status == "always":
+        return head + "faster at every output length" + _basis(one)
+    if one.status == "never":
+        return head + "slower at every output length" + _basis(one)
+    if one.status == "undecided" or one.output_tokens is None:
+        seen = f"; the best guess is {tokens(one.output_tokens)}" if one.output_tokens is not None else ""
+        why = next((text for text in one.warnings if text.startswith("no difference")), "")
+        return head + "undecided" + (f": {why}" if why else "") + seen + _basis(one)
+    side = "from" if one.wins == "above" else "up to"
+    spread = ""
+    if one.low is not None and one.high is not None:
+        kind = "95% interval" if one.spread == "interval" else "range"
+        spread = f" ({kind} {tokens(one.low)} to {tokens(one.high)})"
+    elif one.low is not None:
+        spread = f" (at least {tokens(one.low)})"
+    elif one.high is not None:
+        spread = f" (at most {tokens(one.high)})"
+    else:
+        spread = " (a single trial: no spread)"
+    return (
+        head + f"faster {side} {tokens(one.output_tokens)} output tokens{spread}{_reach(one)}" + _basis(one)
+    )
+
+
+def _reach(one: Crossover) -> str:
+    if one.extrapolation is None or one.measured is None:
+        return ""
+    if one.extrapolation <= 1:
+        return f"; inside the measured {one.measured:,}"
+    text = f"; extrapolated: {significant(one.extrapolation, 2)}x the longest measured, {one.measured:,}"
+    if one.basis == "slowing" and one.line_tokens is not None:
+        text += f" (decode slows with context; straight lines give {tokens(one.line_tokens)})"
+    return text
+
+
+def _basis(one: Crossover) -> str:
+    return f"; {one.samples[0]} and {one.samples[1]} trials"
+
+
+def factor(estimate: Estimate) -> str:
+    """A ratio with its spread: `3.56x (3.50-3.66)`."""
+    text = f"{estimate.value:.2f}x"
+    if estimate.low is not None and estimate.high is not None:
+        low, high = f"{estimate.low:.2f}", f"{estimate.high:.2f}"
+        text += f" ({low}-{high})" if low != high else f" ({low})"
+    return text
+
+
+def signed(estimate: Estimate, unit: str) -> str:
+    """A difference with its sign: `+145.6 s`."""
+    sign = "+" if estimate.value >= 0 else "-"
+    return f"{sign}{write(abs(estimate.value), 'seconds')} {unit}"
+
+
+def comparison_lines(content: Content) -> list[str]:
+    """One sentence per cell and pair of routes: TTFT, decode and total side by side."""
+    grouped: dict[tuple[str, int, str, str], list[Comparison]] = {}
+    for one in content.comparisons:
+        if one.quantity in COMPARED:
+            grouped.setdefault((one.task, one.tier, one.condition, one.route), []).append(one)
+    lines = []
+    for (task, tier, condition, route), group in grouped.items():
+        parts = [_compared(one) for one in sorted(group, key=lambda one: COMPARED.index(one.quantity))]
+        where = f"{tier:,} tokens, {condition}" + (f", {task}" if _tasks(content) > 1 else "")
+        lines.append(f"{where}: {route} against {group[0].base}: {'; '.join(parts)}")
+    return lines
+
+
+def _compared(one: Comparison) -> str:
+    quantity = QUANTITIES[one.quantity]
+    if one.verdict == "~":
+        text = "~" + (f" {factor(one.ratio)}" if one.ratio else "")
+    elif one.ratio is not None:
+        text = factor(one.ratio)
+    else:
+        text = MISSING
+    if one.difference is not None and one.quantity != "decode_tok_s" and one.verdict != "~":
+        text += f", {signed(one.difference, quantity.unit)}"
+    if one.verdict == "undecided":
+        text += " (too few trials to call it)"
+    elif one.p_value is not None:
+        text += f" (p = {significant(one.p_value, 2)})"
+    return f"{quantity.label} {text}"
+
+
+def crossover_lines(content: Content) -> list[str]:
+    """All crossovers as sentences, by tier, condition and route."""
+    return [crossover_line(one, _tasks(content) > 1) for one in content.crossovers]
+
+
+def _tasks(content: Content) -> int:
+    return len({one.task for one in content.measurements})
+
+
+def excluded(content: Content) -> list[Measurement]:
+    """The measurements in no statistic, in run order."""
+    return [one for one in content.measurements if not one.verdict.valid]
+
+
+def excluded_line(one: Measurement) -> str:
+    """An excluded trial with what was seen of it."""
+    seen = [
+        f"{QUANTITIES[key].label} {write(getattr(one, key), QUANTITIES[key].style)}"
+        + (f" {QUANTITIES[key].unit}" if QUANTITIES[key].unit else "")
+        for key in ("ttft_s", "prefix_reuse", "total_s")
+        if getattr(one, key) is not None
+    ]
+    attempt = f" (attempt {one.attempt})" if one.attempt > 1 else ""
+    what = verdict_text(one).removeprefix("invalid: ")
+    return f"{visible(one.trial_id)}{attempt}: {what}" + (f"; {', '.join(seen)}" if seen else "")
+
+
+def boundary_lines(content: Content) -> list[str]:
+    """What was tested and, so, what was not."""
+    lines = []
+    prompts = [one.prompt_tokens for one in content.measurements if one.prompt_tokens and one.verdict.valid]
+    outputs = [one.output_tokens for one in content.measurements if one.output_tokens and one.verdict.valid]
+    if not prompts:
+        return ["No valid measurement: nothing is claimed."]
+    limits = [
+        facts.max_model_len
+        for run in content.runs
+        for facts in run.info.facts.values()
+        if facts.max_model_len
+    ]
+    line = f"Tested up to {max(prompts):,} prompt tokens"
+    if limits:
+        line += f", {max(prompts) / max(limits) * 100:.0f}% of the served limit of {max(limits):,}"
+    lines.append(line + "; nothing was measured above.")
+    if outputs:
+        lines.append(f"Longest output: {max(outputs):,} tokens; longer ones are extrapolated.")
+    fewest = min((len(cell.valid) for cell in _cells(content) if cell.valid), default=0)
+    if fewest:
+        lines.append(
+            f"Fewest valid trials in a cell: {fewest}"
+            + ("; below five, spreads are ranges and not confidence intervals." if fewest < 5 else ".")
+        )
+    lines.append("One request at a time: nothing is said about concurrent load.")
+    return lines
+
+
+def _cells(content: Content) -> list[Cell]:
+    from bench.report.content import cells
+
+    return cells(content)
+
+
+def warnings(content: Content) -> list[tuple[str, int]]:
+    """Warnings with how many measurements carry them; those to act upon first, facts last."""
+    from bench.analysis.reasons import REASONS
+
+    counts = Counter(reason.id for one in content.measurements for reason in one.verdict.warnings)
+
+    def weight(item: tuple[str, int]) -> tuple[bool, int, str]:
+        entry = REASONS.get(item[0])
+        return entry is not None and entry.effect == "informs", -item[1], item[0]
+
+    return [(bare_reason(name), count) for name, count in sorted(counts.items(), key=weight)]
+
+
+def cell_warnings(content: Content) -> list[str]:
+    """What the statistics warn of, cell by cell: drift, outliers, unequal lengths."""
+    lines = []
+    for one in content.summaries:
+        where = f"{one.route}, {one.tier:,} tokens, {one.condition}"
+        lines += [f"{where}: {text}" for text in one.warnings if not text.startswith("counts ")]
+    routes: dict[str, list[str]] = {}
+    for law in laws(content):
+        for text in law.warnings:
+            routes.setdefault(text, []).append(law.route)
+    return lines + [f"prefill law of {', '.join(names)}: {text}" for text, names in routes.items()]
+
+
+def laws(content: Content) -> list[PrefillLaw]:
+    """The prefill laws of the routes that have one."""
+    from bench.analysis.prefill import prefill_laws
+
+    return prefill_laws(content.measurements)
+
+
+def state_line(run: Run, measurements: Sequence[Measurement]) -> str:
+    """How complete the run is, in one sentence."""
+    own = [one for one in measurements if one.source in {"", run.info.id}]
+    done = {one.trial_id for one in own if one.verdict.valid}
+    invalid = sum(not one.verdict.valid for one in own)
+    line = f"{len(done)} of {len(run.info.plan)} planned trials measured and valid"
+    if invalid:
+        line += f"; {invalid} measurement{'s' if invalid > 1 else ''} excluded"
+    if len(done) + invalid < len(run.info.plan):
+        line += "; the rest is not measured yet (`ctxbench run --resume` does it)"
+    return line + "."
+
+
+def harness_line(run: Run) -> str | None:
+    """The tool's own time between exchanges, beside the length of the run."""
+    if run.harness_s is None or not run.span_s:
+        return None
+    share = run.harness_s / run.span_s * 100
+    return (
+        f"Harness time between exchanges: {significant(run.harness_s, 3)} s of "
+        f"{significant(run.span_s, 4)} s ({share:.2g}%)."
+    )
+
+
+def join(lines: Iterable[str], bullet: str = "- ") -> str:
+    """Lines as a list."""
+    return "\n".join(bullet + line for line in lines)

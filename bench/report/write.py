@@ -1,0 +1,51 @@
+"""Writes all files of a report into a run directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.journal import write_atomically
+from bench.report import export, markdown
+from bench.report.content import Content, collect
+
+
+def write_report(run_dir: Path, *, plots: bool = True) -> list[Path]:
+    """Rebuilds every derived file of a run from what was kept; returns their paths.
+
+    The same run gives the same bytes. Works on a run that was interrupted or has only failures.
+    Each file is either the old or the new one, whatever happens meanwhile. `plots=False` leaves the
+    pictures out (and those of an earlier report as they are).
+
+    Raises `JournalError` when `run_dir` is no run, is damaged, or cannot be written.
+    """
+    return write_content(collect([run_dir]), run_dir, plots=plots)
+
+
+def write_content(content: Content, folder: Path, *, plots: bool = True) -> list[Path]:
+    """Writes a report on any content (several runs, for instance) into `folder`."""
+    written = []
+    for name, data in files(content, plots=plots):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, data)
+        written.append(path)
+    return written
+
+
+def files(content: Content, *, plots: bool = True) -> Iterator[tuple[str, bytes]]:
+    """Name within the report and bytes of each file; texts first."""
+    from bench.report import html
+    from bench.report.plots import draw
+
+    pictures = draw(content) if plots else []
+    yield "report.md", markdown.render(content, [plot.name for plot in pictures]).encode()
+    yield "measurements.csv", export.measurements_csv(content).encode()
+    yield "summary.json", export.summary_json(content)
+    table = export.measurements_parquet(content)
+    if table is not None:
+        yield "measurements.parquet", table
+    for plot in pictures:
+        yield f"plots/{plot.name}.png", plot.png
+        yield f"plots/{plot.name}.svg", plot.svg.encode()
+    yield "report.html", html.render(content, pictures).encode()

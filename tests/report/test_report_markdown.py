@@ -1,0 +1,68 @@
+"""report.md can be pasted into a pull request and says everything a reviewer asks for."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import report_samples as samples
+
+from bench.report import markdown
+
+
+def test_every_section_is_there_in_order() -> None:
+    text = markdown.render(samples.content(), ["total_latency"])
+    heads = [line for line in text.splitlines() if line.startswith("#") and not line.startswith("#[")]
+    assert heads == [
+        "# Long-context benchmark: seed",
+        "## Performance",
+        "## Crossover",
+        "## Comparison",
+        "## Setting",
+        "## Warnings and fallback",
+        "## Excluded trials",
+        "## Boundary of what was tested",
+        "## Where the numbers come from",
+        "## How to reproduce",
+    ]
+    assert "![Total latency over output tokens](plots/total_latency.png)" in text
+    assert "plots/ttft.png" not in text
+    assert text.endswith("\n") and "\n\n\n" not in text
+
+
+def test_tables_are_rectangular() -> None:
+    lines = markdown.render(samples.content()).splitlines()
+    for before, after in itertools.pairwise(lines):
+        if before.startswith("|") and after.startswith("|"):
+            assert before.count("|") == after.count("|")
+
+
+def test_the_setting_table_has_a_column_per_route_and_no_empty_row() -> None:
+    head, rows = markdown.setting_rows(samples.content())
+    assert head == ["", "mtp4", "mtp2", "target-only"]
+    found = {row[0]: row[1:] for row in rows}
+    assert found["speculation declared"] == ["mtp, k = 4", "mtp, k = 2", "none"]
+    assert found["k seen"] == ["4", "2", "-"]
+    assert found["KV capacity (tok)"] == ["2,557,299"] * 3
+    assert "drafter limit (tok)" not in found and "TLS" not in found
+
+
+def test_every_table_number_names_its_definition_and_witness() -> None:
+    rows = {row[0]: row for row in markdown.definition_rows(samples.content())}
+    assert set(rows) == {"prompt", "TTFT", "decode", "accept", "length", "reuse", "total"}
+    assert all(len(row[1]) > 20 for row in rows.values())
+    assert rows["reuse"][2] == "vllm:prefix_cache_hits_total"
+    assert rows["decode"][2] == "-"
+
+
+def test_the_boundary_says_how_much_of_the_limit_was_tested() -> None:
+    text = markdown.render(samples.content())
+    assert "Tested up to 564,580 prompt tokens, 56% of the served limit of 1,000,000" in text
+    assert "below five, spreads are ranges" in text
+
+
+def test_a_suite_with_fences_cannot_end_its_block() -> None:
+    run = samples.content().runs[0]
+    info = msgspec.structs.replace(run.info, suite_text="```\n# not a heading\n```")
+    content = samples.content(runs=(msgspec.structs.replace(run, info=info),))
+    assert "````toml\n```\n# not a heading\n```\n````" in markdown.render(content)

@@ -1,0 +1,144 @@
+"""The terminal table: narrow, complete, honest about what is missing."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import report_samples as samples
+
+from bench.records import Crossover, Reason, Verdict
+from bench.report import words
+from bench.report.grid import grid
+from bench.report.quantities import significant, spread_percent, write
+from bench.report.tables import WIDTH, performance, terminal
+
+
+def row(text: str, *names: str) -> str:
+    return next(line for line in text.splitlines() if all(name in line.split() for name in names))
+
+
+def test_the_table_fits_its_width_and_shows_every_column() -> None:
+    text = terminal(samples.content())
+    assert max(map(len, text.splitlines())) <= WIDTH
+    head = text.splitlines()[0].split()
+    assert head == [
+        "route", "tier", "condition", "prompt", "TTFT", "decode", "accept", "length", "reuse", "total",
+        "verdict",
+    ]  # fmt: skip
+    cells = row(text, "mtp4", "564,580", "cold").split()
+    # medians of 690.966 and 1.004 times that; of 31.22 and 1% less
+    assert cells[:5] == ["mtp4", "564,580", "cold", "564,580", "692.3"]
+    assert "79.7%" in cells and "4.19" in cells and cells[-2:] == ["2", "ok"]
+
+
+def test_long_route_names_are_shortened_rather_than_breaking_the_width() -> None:
+    name = "mtp4-on-eight-gpus-with-a-very-long-description-of-itself-that-nobody-should-choose"
+    found = tuple(msgspec.structs.replace(m, route=name) for m in samples.measurements() if m.route == "mtp4")
+    text = terminal(samples.content(found, crossovers=(), comparisons=()))
+    assert max(map(len, text.splitlines())) <= WIDTH
+    assert "…" in text
+
+
+def test_missing_is_a_dash_with_its_reason_in_a_footnote() -> None:
+    text = terminal(samples.content())
+    assert "-¹" in row(text, "target-only", "564,580", "cold")
+    assert "¹ no drafts were made" in text
+    assert "nan" not in text.lower() and "None" not in text
+
+
+def test_excluded_trials_are_counted_and_named_with_reason_and_figures() -> None:
+    text = terminal(samples.content())
+    assert "1/2 ok²" in row(text, "mtp2", "564,580", "replay")
+    line = " ".join(text.split())
+    assert "mtp2/564580/replay/1.1: a replay reused less" in line
+    assert "(0 of 562,368 expected tokens); TTFT 551.9 s, reuse 0.0%" in line
+    assert "35 of 36 planned trials measured and valid; 1 measurement excluded." in line
+
+
+def test_a_cell_without_a_valid_trial_is_invalid_and_says_why() -> None:
+    bad = Verdict(valid=False, reasons=(Reason(id="cold_hit", detail="512 tokens"),))
+    found = tuple(
+        msgspec.structs.replace(m, verdict=bad) if (m.route, m.condition) == ("mtp4", "cold") else m
+        for m in samples.measurements()
+    )
+    table = grid(samples.content(found))
+    cell = next(r for r in table.rows if (r.route, r.tier, r.condition) == ("mtp4", 6_316, "cold"))
+    assert cell.verdict.text == "invalid" and cell.state == "invalid"
+    assert {value.text for value in cell.values.values()} == {"-"}
+    assert "no valid trial in this cell" in table.notes
+
+
+def test_nothing_measured_is_said_and_not_an_error() -> None:
+    text = terminal(samples.content((), crossovers=(), comparisons=()))
+    assert text.startswith("nothing measured yet")
+    assert "0 of 36 planned trials" in text and "nothing is claimed" in text
+    assert performance(grid(samples.content(()))) == "nothing measured yet"
+
+
+def test_only_failures_give_a_table_of_dashes() -> None:
+    text = terminal(samples.content((samples.failed(),), crossovers=(), comparisons=()))
+    assert "invalid" in row(text, "mtp4", "6,316", "cold")
+    assert "nobody listens on 127.0.0.1:8000" in " ".join(text.split())
+
+
+def crossing(**changes: object) -> Crossover:
+    return msgspec.structs.replace(samples.CROSSOVERS[0], **changes)
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        (
+            crossing(),
+            "faster from 1,766 output tokens (range 1,756 to 1,777); extrapolated: 3.5x the longest",
+        ),
+        (crossing(spread="interval"), "(95% interval 1,756 to 1,777)"),
+        (crossing(low=None, high=None, spread=None, samples=(1, 1)), "(a single trial: no spread)"),
+        (crossing(wins="below", output_tokens=96.4), "faster up to 96.4 output tokens"),
+        (crossing(extrapolation=0.5, measured=4_096), "inside the measured 4,096"),
+        (crossing(basis="slowing", line_tokens=1_600.0), "straight lines give 1,600"),
+        (samples.CROSSOVERS[1], "faster at every output length"),
+        (crossing(status="never", wins=None, output_tokens=None), "slower at every output length"),
+        (
+            crossing(status="undecided", output_tokens=None, warnings=("no difference shown in TTFT",)),
+            "undecided: no difference shown in TTFT",
+        ),
+    ],
+)
+def test_a_crossover_is_one_sentence_with_its_limits(one: Crossover, said: str) -> None:
+    assert said in words.crossover_line(one)
+
+
+def test_no_difference_is_a_tilde_in_comparisons() -> None:
+    same = msgspec.structs.replace(samples.COMPARISONS[1], verdict="~")
+    (line,) = words.comparison_lines(samples.content(comparisons=(same,)))
+    assert "TTFT ~ 1.27x" in line and "145" not in line
+
+
+def test_comparison_lines_carry_ratio_and_difference() -> None:
+    (line,) = words.comparison_lines(samples.content())
+    assert line == (
+        "564,580 tokens, cold: mtp4 against target-only: TTFT 1.27x (1.26-1.27), +145.6 s; "
+        "decode 3.56x (3.50-3.66)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (690.966, 4, "691.0"), (2.9538, 4, "2.954"), (0.01234, 4, "0.01234"), (12_345.6, 4, "12,346"),
+        (0.0, 4, "0"), (87.04, 3, "87.0"), (1.5e-10, 3, "1.50e-10"),
+    ],
+)  # fmt: skip
+def test_numbers_keep_their_significant_digits(value: float, digits: int, text: str) -> None:
+    assert significant(value, digits) == text
+
+
+def test_what_is_not_finite_is_shown_as_missing() -> None:
+    assert write(float("nan"), "seconds") == write(float("inf"), "rate") == write(None, "share") == "-"
+
+
+def test_a_spread_is_the_larger_half_in_percent() -> None:
+    assert spread_percent(10.0, 9.0, 10.5) == "±10%"
+    assert spread_percent(10.0, 9.99, 10.0) == "±<1%"
+    assert spread_percent(10.0, None, None) == ""
