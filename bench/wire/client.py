@@ -12,6 +12,7 @@ import ssl
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Self
 
@@ -86,7 +87,7 @@ class Client:
         self._gate = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
-        context = self._ssl_context()
+        context = _ssl_context(self._ca_file, self._insecure)
         control = self._given or _aiohttp_transport(context, self._proxy)
         measured = RulerTransport(context, limit=CONTROL_LIMIT) if self._ruler else control
         self._control = httpx.AsyncClient(transport=control, trust_env=False)
@@ -205,7 +206,7 @@ class Client:
                 return
             recorder.status = response.status_code
             recorder.headers_ns = recorder.last_ns = time.monotonic_ns()
-            async for data in response.aiter_raw():
+            async for data in response.aiter_bytes():
                 recorder.add(time.monotonic_ns(), data)
             recorder.ended_ns = time.monotonic_ns()
         finally:
@@ -283,23 +284,25 @@ class Client:
             raise RuntimeError("the client is used outside its `async with`")
         return client
 
-    def _ssl_context(self) -> ssl.SSLContext:
-        try:
-            context = ssl.create_default_context(cafile=self._ca_file)
-        except (OSError, ssl.SSLError) as error:
-            raise SuiteError(f"ca_file {self._ca_file} cannot be read as certificates: {error}") from error
-        if self._insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        elif self._ca_file is None:
-            with suppress(OSError):  # beside the system's: some Pythons come without any
-                context.load_verify_locations(_certifi())
-        return context
+
+@lru_cache(maxsize=8)  # reading the system's authorities costs some fifty milliseconds
+def _ssl_context(ca_file: str | None, insecure: bool) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise SuiteError(f"ca_file {ca_file} cannot be read as certificates: {error}") from error
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif ca_file is None:
+        with suppress(OSError):  # beside the system's: some Pythons come without any
+            context.load_verify_locations(_certifi())
+    return context
 
 
 async def _bounded(response: httpx.Response) -> str:
     parts = bytearray()
-    async for data in response.aiter_raw():
+    async for data in response.aiter_bytes():
         parts += data
         if len(parts) > CONTROL_LIMIT:
             raise httpx.RemoteProtocolError(f"the answer is larger than {CONTROL_LIMIT} bytes")

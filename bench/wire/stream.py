@@ -9,6 +9,7 @@ engine it is.
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -327,9 +328,9 @@ def _usage(raw: Any) -> Usage | None:
 def _flatten(tree: dict[str, Any]) -> dict[str, float]:
     """Numbers of nested objects and lists under dotted names; everything else is left out."""
     flat: dict[str, float] = {}
-    open_items: list[tuple[str, Any]] = list(tree.items())
+    open_items = deque(tree.items())
     while open_items and len(flat) < _REPORTED_LIMIT:
-        name, value = open_items.pop(0)
+        name, value = open_items.popleft()
         children: Sequence[tuple[Any, Any]] = ()
         if isinstance(value, int | float) and not isinstance(value, bool):
             if abs(value) <= 1e300:
