@@ -1,0 +1,233 @@
+"""Metrics pages: what is read, what is absent, what a bad page costs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.engines import DIALECTS, detect, get
+from bench.engines.base import CANONICAL
+from bench.engines.metrics import MAX_CHARS, read_page
+
+PAGES = Path(__file__).parent.parent / "recordings" / "pages"
+
+
+def text_of(name: str) -> str:
+    return (PAGES / name).read_text(encoding="utf-8")
+
+
+def values_of(name: str) -> dict[str, float]:
+    text = text_of(name)
+    page = read_page(text, detect({}, text))
+    assert page.problem is None and page.bad_lines == ()
+    return page.values
+
+
+def test_every_family_of_a_real_vllm_page_is_read_under_its_canonical_name() -> None:
+    values = values_of("vllm-0.32-mtp4/metrics_3_after_replay.prom")
+    # Copied by eye from the page.
+    assert {name: value for name, value in values.items() if not name.endswith(("_sum", "_count"))} == {
+        "prompt_tokens": 14380,
+        "cached_tokens": 4608,
+        "external_cached_tokens": 0,
+        "prefix_queries": 14380,
+        "prefix_hits": 4608,
+        "external_prefix_hits": 0,
+        "generation_tokens": 288,
+        "requests_finished": 3,
+        "requests_aborted": 0,
+        "drafts": 86,
+        "draft_tokens": 344,
+        "accepted_tokens": 199,
+        "accepted_tokens_per_pos.0": 72,
+        "accepted_tokens_per_pos.1": 67,
+        "accepted_tokens_per_pos.2": 39,
+        "accepted_tokens_per_pos.3": 21,
+        "preemptions": 0,
+        "running": 0,
+        "waiting": 0,
+        "kv_usage": 0,
+        "process_start": 1.79596392527e9,
+    }
+    assert values["ttft_count"] == 3 and values["ttft_sum"] == 8.075851440429688
+    assert values["prefill_sum"] == 8.024887233999834 and values["decode_sum"] == 2.316444350999518
+    assert values["computed_prompt_tokens_sum"] == 9772
+
+
+def test_configuration_labels_are_kept_as_they_stand() -> None:
+    page = read_page(text_of("vllm-0.32-mtp4/metrics_0_before.prom"), get("vllm"))
+    assert page.info["block_size"] == "128"
+    assert page.info["kv_cache_size_tokens"] == "1398016"
+    assert page.info["enable_prefix_caching"] == "True"
+
+
+def test_the_old_prefix_names_stay_apart_because_their_unit_changed() -> None:
+    values = values_of("others/vllm_v1_0.8.5_mtp2_after.prom")
+    assert values["prefix_queries_gpu"] == 375  # blocks of 16 in 6,000 tokens
+    assert "prefix_queries" not in values
+    newer = values_of("others/vllm_v1_0.11.0_mtp2_after.prom")
+    assert newer["prefix_queries"] == 6000
+    assert "prefix_queries_gpu" not in newer
+
+
+def test_old_and_new_name_of_a_gauge_on_one_page_count_once() -> None:
+    text = 'vllm:gpu_cache_usage_perc{engine="0"} 0.4\nvllm:kv_cache_usage_perc{engine="0"} 0.4\n'
+    assert read_page(text, get("vllm")).values == {"kv_usage": 0.4}
+
+
+def test_metrics_that_a_server_does_not_have_are_absent_and_not_zero() -> None:
+    old = values_of("others/llamacpp_2025-08_constructed_after_cold.prom")
+    assert old == {"prompt_tokens": 200128, "generation_tokens": 256, "running": 0, "waiting": 0}
+    v0 = values_of("others/vllm_v0_0.6.6_after.prom")
+    assert v0["accepted_tokens"] == 37 and v0["draft_tokens"] == 52
+    assert "drafts" not in v0 and "cached_tokens" not in v0 and "process_start" not in v0
+
+
+def test_sglang_counts_cache_sources_once_and_keeps_outside_ones_apart() -> None:
+    lines = [
+        'sglang:cached_tokens_total{cache_source="device",model_name="m"} 100',
+        'sglang:cached_tokens_total{cache_source="host",model_name="m"} 20',
+        'sglang:cached_tokens_total{cache_source="storage",model_name="m"} 3',
+        'sglang:cached_tokens_total{cache_source="total",model_name="m"} 123',
+    ]
+    values = read_page("\n".join(lines), get("sglang")).values
+    assert values == {"cached_tokens": 100, "external_cached_tokens": 23}
+    old = read_page('sglang:cached_tokens_total{model_name="m"} 5999', get("sglang")).values
+    assert old == {"cached_tokens": 5999}
+
+
+def test_counters_are_summed_over_engines_and_fractions_are_not() -> None:
+    lines = [
+        'vllm:generation_tokens_total{engine="0",model_name="m"} 10',
+        'vllm:generation_tokens_total{engine="1",model_name="m"} 32',
+        'vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25',
+        'vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.5',
+        'vllm:num_requests_running{engine="0",model_name="m"} 1',
+        'vllm:num_requests_running{engine="1",model_name="m"} 1',
+    ]
+    values = read_page("\n".join(lines), get("vllm")).values
+    assert values == {"generation_tokens": 42, "kv_usage": 0.5, "running": 2}
+
+
+def test_ranks_that_report_the_same_request_count_once_and_data_parallel_ranks_add_up() -> None:
+    lines = [
+        f'sglang:num_running_reqs{{dp_rank="{dp}",tp_rank="{tp}"}} {dp + 1}' for dp in (0, 1) for tp in (0, 1)
+    ]
+    assert read_page("\n".join(lines), get("sglang")).values == {"running": 3}
+
+
+def test_aborted_requests_are_not_finished_ones_and_new_reasons_are() -> None:
+    lines = [
+        f'vllm:request_success_total{{engine="0",finished_reason="{reason}"}} {count}'
+        for reason, count in (("stop", 1), ("length", 2), ("abort", 4), ("some_day", 8))
+    ]
+    values = read_page("\n".join(lines), get("vllm")).values
+    assert values == {"requests_finished": 11, "requests_aborted": 4}
+
+
+def test_openmetrics_spelling_exemplars_and_missing_total_are_understood() -> None:
+    text = "\n".join(
+        [
+            "# TYPE vllm_spec_decode_num_drafts counter",
+            'vllm_spec_decode_num_drafts_total{engine="0"} 7.0 # {trace_id="a # {b}"} 1.0 1.7e9',
+            'vllm_spec_decode_num_drafts_created{engine="0"} 1.7e+09',
+            'vllm:prompt_tokens{engine="0"} 1.048577e+06',
+            "# EOF",
+        ]
+    )
+    page = read_page(text, get("vllm"))
+    assert page.problem is None
+    assert page.values == {"drafts": 7, "prompt_tokens": 1_048_577}
+
+
+def test_not_a_number_and_infinity_are_absent() -> None:
+    text = "vllm:kv_cache_usage_perc NaN\nvllm:num_requests_running +Inf\nvllm:num_requests_waiting 2\n"
+    assert read_page(text, get("vllm")).values == {"waiting": 2}
+
+
+def test_a_bad_line_costs_that_line_alone() -> None:
+    text = text_of("vllm-0.32-mtp4/metrics_3_after_replay.prom")
+    good = read_page(text, get("vllm")).values
+    broken = text.replace(
+        'vllm:prompt_tokens_by_source_total{engine="0",model_name="tiny",source="local_compute"} 9772.0',
+        'vllm:prompt_tokens_by_source_total{engine="0",model_name="tiny,source= 9772.0',
+    )
+    assert broken != text
+    page = read_page(broken, get("vllm"))
+    assert page.values == good
+    assert len(page.bad_lines) == 1
+    assert "1 line(s)" in (page.problem or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "empty"),
+        ('{"error":{"message":"Loading model","code":503}}', "no metrics page"),
+        ("<html>502</html>", "no metrics page"),
+        ("go_gc_duration_seconds_count 3\n", "no family of vllm"),
+        ("# HELP x y\n", "empty"),
+        ('vllm:num_requests_running{server="http://a"} 1\n', "router"),
+        ("x" * (MAX_CHARS + 1), "more than"),
+    ],
+)
+def test_a_page_that_is_none_says_why(text: str, said: str) -> None:
+    assert said in (read_page(text, get("vllm")).problem or "")
+
+
+def test_the_start_header_of_llamacpp_is_taken_as_a_constant_to_compare() -> None:
+    headers = {"Process-Start-Time-Unix": "2722186556"}
+    assert read_page("llamacpp:requests_processing 0\n", get("llamacpp"), headers).values == {
+        "running": 0,
+        "process_start": 2722186556,
+    }
+    odd = read_page("llamacpp:requests_processing 0\n", get("llamacpp"), {"process-start-time-unix": "soon"})
+    assert odd.values == {"running": 0}
+
+
+def test_rate_gauges_that_reset_on_reading_are_not_taken_for_counters() -> None:
+    first = values_of("others/llamacpp_b11434_real_draft4_after_cold.prom")
+    again = values_of("others/llamacpp_b11434_real_draft4_second_scrape.prom")
+    assert first == again
+
+
+@given(st.text(max_size=400))
+def test_no_text_makes_the_reader_fail(text: str) -> None:
+    page = read_page("vllm:num_requests_running{" + text + "\n" + text, get("vllm"))
+    assert all(math.isfinite(value) for value in page.values.values())
+
+
+@given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=5))
+def test_any_printed_float_is_its_value_or_absent(numbers: list[float]) -> None:
+    lines = [f'vllm:generation_tokens_total{{engine="{i}"}} {n!r}' for i, n in enumerate(numbers)]
+    finite = [n for n in numbers if math.isfinite(n)]
+    found = read_page("\n".join(lines), get("vllm")).values.get("generation_tokens")
+    expected = None
+    for number in finite:
+        expected = number if expected is None else expected + number
+    assert found == expected
+
+
+def test_every_alias_has_a_canonical_name_and_every_page_gives_only_such_names() -> None:
+    for dialect in DIALECTS.values():
+        assert {alias.name for alias in dialect.aliases} <= set(CANONICAL)
+    for path in sorted(PAGES.rglob("*.prom")):
+        text = path.read_text(encoding="utf-8")
+        for name in read_page(text, detect({}, text)).values:
+            stem = name.removesuffix("_sum").removesuffix("_count")
+            assert stem.partition(".")[0] in CANONICAL, (path.name, name)
+
+
+def test_a_full_page_is_cut_down_before_it_is_parsed() -> None:
+    """The cost of a page is its needed lines: bounded here by counting them, not by a clock."""
+    from bench.engines import metrics
+
+    text = text_of("vllm-0.32-mtp4/metrics_4_end.prom")
+    groups, others = metrics._needed_lines(text, metrics._wanted(get("vllm")))
+    needed = sum(len(lines) for lines in groups.values())
+    assert len(text) > 58_000
+    assert needed < 50 < others
