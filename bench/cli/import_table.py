@@ -1,0 +1,115 @@
+"""`ctxbench import`: figures measured earlier or by other tools, as a baseline."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from bench.analysis.foreign import Import
+    from bench.records import Measurement
+
+MAX_BYTES = 256 * 1024 * 1024
+
+
+class Format(StrEnum):
+    """What a file is."""
+
+    auto = "auto"
+    table = "table"
+    vllm_bench = "vllm-bench"
+    llama_benchy = "llama-benchy"
+
+
+class Condition(StrEnum):
+    """What the prompts of a `vllm bench serve` result were."""
+
+    cold = "cold"
+    replay = "replay"
+
+
+def import_table(
+    file: Annotated[Path, typer.Argument(help="CSV or JSON table, or a result of another tool.")],
+    kind: Annotated[Format, typer.Option("--format", help="What the file is.")] = Format.auto,
+    route: Annotated[str | None, typer.Option(help="Name of the route, for results that have none.")] = None,
+    condition: Annotated[
+        Condition, typer.Option(help="For vllm-bench, whose results do not tell.")
+    ] = Condition.cold,
+    out: Annotated[Path | None, typer.Option(help="Write the table here instead of to stdout.")] = None,
+) -> None:
+    """Turn published figures or another tool's result into a table that compare, gate and crossover read.
+
+    What each foreign number means in our words is printed beside it. Example:
+
+        ctxbench import bench-serve.json --route mtp4 --out baseline.csv
+    """
+    from bench.analysis.baseline import write_table
+    from bench.errors import SuiteError
+
+    text = read_text(file)
+    found = _read(file, text, kind, route, "cold" if condition is Condition.cold else "replay")
+    for note in found.notes:
+        print(f"{file.name}: {note}", file=sys.stderr)
+    invalid = sum(not row.verdict.valid for row in found.measurements)
+    print(f"{file.name}: {len(found.measurements)} measurements, {invalid} of them invalid", file=sys.stderr)
+    table = write_table(found.measurements)
+    if out is None:
+        print(table, end="")
+        return
+    if out.exists():
+        raise SuiteError(f"{out} exists already: give another name with --out, or remove it first")
+    try:
+        out.write_text(table, encoding="utf-8")
+    except OSError as error:
+        raise SuiteError(f"{out} cannot be written: {error.strerror}") from None
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, bounded. Raises `SuiteError` when there is none to be had."""
+    from bench.errors import SuiteError
+
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise SuiteError(f"{path}: a file of more than {MAX_BYTES // 2**20} MiB is not read")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SuiteError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise SuiteError(f"{path} is not UTF-8 text (byte {error.start}): is it a table?") from None
+
+
+def is_json(path: Path, text: str) -> bool:
+    """By its name, else by its first character."""
+    suffix = path.suffix.lower()
+    return suffix == ".json" or (suffix != ".csv" and text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["))
+
+
+def measurements_of(path: Path, text: str, source: str) -> list[Measurement]:
+    """Rows of a table or of a foreign result, whatever the file is."""
+    from msgspec import structs
+
+    found = _read(path, text, Format.auto, None, "cold")
+    for note in found.notes:
+        print(f"{path.name}: {note}", file=sys.stderr)
+    return [structs.replace(row, source=source) for row in found.measurements]
+
+
+def _read(
+    path: Path, text: str, kind: Format, route: str | None, condition: Literal["cold", "replay"]
+) -> Import:
+    from bench.analysis import baseline, foreign
+
+    json_like = is_json(path, text)
+    tool = kind.value
+    if kind is Format.auto:
+        tool = (foreign.detect(text) if json_like else None) or "table"
+    if tool == "vllm-bench":
+        return foreign.read_vllm_bench(text, source=path.name, route=route, condition=condition)
+    if tool == "llama-benchy":
+        return foreign.read_llama_benchy(text, source=path.name, route=route)
+    rows = baseline.read_table(text, kind="json" if json_like else "csv", source=path.name)
+    return foreign.Import(tool="table", measurements=tuple(rows), notes=())
