@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bench.errors import SuiteError
 from bench.prompting.cache import map_array, read_json, write_array, write_bytes, write_json
 from bench.prompting.corpus import Corpus
-from bench.prompting.tokens import Tokenizer
+from bench.prompting.tokens import Spans, Tokenizer
 
 VERSION = 1
 PIECE_CHARS = 1 << 18
@@ -115,14 +115,13 @@ def stop_offsets(data: NDArray[np.uint8]) -> Table:
     return np.append(offsets, np.int64(len(data))) if visible_end else offsets
 
 
-def _table(offsets: Table, ends: Table) -> Table:
-    """Borders of the text that are token borders too, with the tokens before them."""
-    if len(ends) == 0:
-        return np.empty((0, 2), dtype=np.int64)
+def _table(offsets: Table, spans: Spans) -> Table:
+    """Those offsets that no token lies across, with the tokens before them."""
+    begins, ends = spans
     before = np.searchsorted(ends, offsets, side="right")
-    # A token of no bytes, or a character of several tokens, ends where its neighbour does.
-    agree = (offsets == 0) | (ends[np.maximum(before - 1, 0)] == offsets)
-    return np.stack((before[agree], offsets[agree]), axis=1).astype(np.int64)
+    following = np.append(begins, np.int64(1) << 60)[before]
+    clear = following >= offsets
+    return np.stack((before[clear], offsets[clear]), axis=1).astype(np.int64)
 
 
 def _pieces(data: NDArray[np.uint8], chars: int) -> list[tuple[int, int]]:
@@ -145,30 +144,51 @@ def _any_cut(data: NDArray[np.uint8], at: int, chars: int) -> int:
     return at + int(whole[-1]) if whole[-1] > 0 else at + chars
 
 
-def _read_pieces(
-    data: NDArray[np.uint8], tokenizer: Tokenizer, need: int, chars: int
-) -> tuple[int, Table, list[tuple[int, int]]]:
-    """Tokenises piece by piece until `need`: bytes read, token ends (empty: not told), piece borders."""
-    ends: list[Table] = []
+class _Read(Struct, frozen=True, kw_only=True):
+    """How far a corpus was tokenised, and what is known of its tokens."""
+
+    size: int
+    """Bytes read."""
+    marks: Table
+    """Tokens and bytes before each piece, and at the end."""
+    spans: Spans | None
+
+
+def _read_pieces(data: NDArray[np.uint8], tokenizer: Tokenizer, need: int, chars: int) -> _Read:
+    """Tokenises piece by piece until there are `need` tokens."""
+    found: list[Spans] = []
     marks: list[tuple[int, int]] = [(0, 0)]
-    tokens, size, told = 0, 0, True
+    tokens, told = 0, True
     for begin, end in _pieces(data, chars):
         text = data[begin:end].tobytes().decode()
-        piece_ends = tokenizer.ends(text) if told else None
-        if piece_ends is None:
-            if chars > COARSE_CHARS:
-                return _read_pieces(data, tokenizer, need, COARSE_CHARS)
+        spans = tokenizer.spans(text) if told else None
+        if spans is None and chars > COARSE_CHARS:
+            return _read_pieces(data, tokenizer, need, COARSE_CHARS)
+        if spans is None:
             told = False
             tokens += tokenizer.count(text)
         else:
-            ends.append(piece_ends + begin)
-            tokens += len(piece_ends)
+            found.append((spans[0] + begin, spans[1] + begin))
+            tokens += len(spans[0])
         marks.append((tokens, end))
-        size = end
         if tokens >= need:
             break
-    joined = np.concatenate(ends) if told and ends else np.empty(0, dtype=np.int64)
-    return size, joined, marks
+    joined = tuple(np.concatenate(column) for column in zip(*found, strict=True)) if told else None
+    return _Read(
+        size=marks[-1][1],
+        marks=np.array(marks, dtype=np.int64),
+        spans=(joined[0], joined[1]) if joined else None,
+    )
+
+
+def _read(data: NDArray[np.uint8], tokenizer: Tokenizer, need: int) -> _Read:
+    """The whole text at once where that is cheap, else in pieces."""
+    if tokenizer.identity.kind == "tiktoken":
+        spans = tokenizer.spans(data.tobytes().decode())
+        if spans is not None:
+            marks = np.array([(0, 0), (len(spans[0]), len(data))], dtype=np.int64)
+            return _Read(size=len(data), marks=marks, spans=spans)
+    return _read_pieces(data, tokenizer, need, PIECE_CHARS)
 
 
 def index_corpus(
@@ -177,15 +197,15 @@ def index_corpus(
     """The corpus with its borders for one tokenizer.
 
     `need_tokens`: how much is wanted (the longest prompt, and half as much again for variety);
-    `None`: all. Only a server's tokenizer stops there: a local one reads everything, once, and the
-    result is kept under `cache` as memory-mapped arrays with checksums. Raises `SuiteError` for a
+    `None`: all. Only the slower tokenizers stop there: tiktoken reads everything, once. The result is
+    kept under `cache` as memory-mapped arrays with checksums. Raises `SuiteError` for a
     text that holds nothing usable.
     """
-    server = tokenizer.identity.kind == "server"
+    need = None if tokenizer.identity.kind == "tiktoken" else need_tokens
     folder = None
     if cache:
         folder = cache / "borders" / f"{tokenizer.identity.sha256[:24]}-{corpus.sha256[:24]}-v{VERSION}"
-        kept = _load(folder, corpus, need_tokens if server else None)
+        kept = _load(folder, corpus, need)
         if kept is not None:
             return kept
     text, taken = clean(tokenizer.normalize(corpus.text), tokenizer.markers)
@@ -193,25 +213,19 @@ def index_corpus(
     if taken:
         notes.append(f"{taken} lines of the corpus hold chat markers and are left out")
     data = np.frombuffer(text.encode(), dtype=np.uint8)
-    need = need_tokens if server and need_tokens else len(data) + 1
-    whole = tokenizer.ends(text) if not server else None
-    if whole is not None:
-        size, ends, marks = len(data), whole, [(0, 0)]
-    else:
-        size, ends, marks = _read_pieces(data, tokenizer, need, PIECE_CHARS)
-    used = data[:size]
-    coarse = np.array(marks, dtype=np.int64).reshape(-1, 2)
-    exact = len(ends) > 0
-    starts = start_offsets(used)
+    read = _read(data, tokenizer, len(data) + 1 if need is None else need)
+    used = data[: read.size]
+    starts, stops = start_offsets(used), stop_offsets(used)
+    marks, spans = read.marks, read.spans
     result = IndexedCorpus(
         name=corpus.name,
         sha256=corpus.sha256,
         data=used,
-        starts=_table(starts, ends) if exact else coarse[np.isin(coarse[:, 1], starts)],
-        stops=_table(stop_offsets(used), ends) if exact else coarse[1:],
-        tokens=len(ends) if exact else int(coarse[-1, 0]),
-        complete=size == len(data),
-        exact=exact,
+        starts=_table(starts, spans) if spans else marks[np.isin(marks[:, 1], starts)],
+        stops=_table(stops, spans) if spans else marks[1:],
+        tokens=int(marks[-1, 0]),
+        complete=read.size == len(data),
+        exact=spans is not None,
         notes=tuple(notes),
     )
     if len(result.starts) == 0 or len(result.stops) == 0:

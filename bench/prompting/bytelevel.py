@@ -16,8 +16,7 @@ Equality of ids is then proven on samples. `reference` is always the `tokenizers
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -113,29 +112,29 @@ def merge_products(model: Json) -> list[str]:
     return list(dict.fromkeys(left + right for left, right in pairs))
 
 
-def unreachable(spec: Json, products: Sequence[str]) -> list[str]:
-    """Products that BPE does not make of their own bytes, by the `tokenizers` library."""
-    from tokenizers import Tokenizer
-
-    bare = {
-        **spec,
-        "normalizer": None,
-        "pre_tokenizer": None,
-        "post_processor": None,
-        "added_tokens": [],
-        "truncation": None,
-        "padding": None,
-        "model": {**spec["model"], "ignore_merges": False},
-    }
-    vocab = spec["model"]["vocab"]
-    encodings = Tokenizer.from_str(json.dumps(bare)).encode_batch_fast(list(products))
-    return [p for p, e in zip(products, encodings, strict=True) if e.ids != [vocab[p]]]
+def unreachable(model: Json, products: Sequence[str], reference: Any) -> list[str]:
+    """Products that BPE does not make of their own bytes, by the `tokenizers` library's own model."""
+    bpe, vocab = reference.model, model["vocab"]
+    whole_pieces = bool(model.get("ignore_merges"))
+    if whole_pieces:
+        bpe.ignore_merges = False  # else it would look the product up instead of making it
+    lost = []
+    for product in products:
+        tokens = bpe.tokenize(product)
+        if len(tokens) != 1 or tokens[0].id != vocab[product]:
+            lost.append(product)
+    if whole_pieces:
+        bpe.ignore_merges = True
+    return lost
 
 
-def build(spec: Json, name: str, dropped: Sequence[str] | None = None) -> tuple[ByteLevel, list[str]]:
+def build(
+    spec: Json, name: str, reference: Callable[[], Any], dropped: Sequence[str] | None = None
+) -> tuple[ByteLevel, list[str]]:
     """The encoding for a parsed tokenizer.json, and the products left out of it.
 
-    `dropped`: what an earlier call found, to skip the search. Raises `NotByteLevel`.
+    `reference` loads the file into the `tokenizers` library; not called when `dropped`, what an
+    earlier call found, is given. Raises `NotByteLevel`.
     """
     import tiktoken
 
@@ -144,7 +143,7 @@ def build(spec: Json, name: str, dropped: Sequence[str] | None = None) -> tuple[
     model, alphabet = spec["model"], byte_characters()
     products = merge_products(model)
     _expect(all(c in alphabet for c in set("".join(products))), "merges of other than byte characters")
-    lost = list(unreachable(spec, products) if dropped is None else dropped)
+    lost = list(unreachable(model, products, reference()) if dropped is None else dropped)
     if model.get("ignore_merges"):
         added = {token["content"] for token in spec.get("added_tokens") or ()}
         strays = set(model["vocab"]) - set(products) - set(alphabet) - added

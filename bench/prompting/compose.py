@@ -39,6 +39,8 @@ never day same
 """.split()  # noqa: SIM905
 _MOST_FILLER = 64
 _STARTS = 400
+_WIDEST_GAP = 20_000
+"""Tokens between known borders that are still searched for one more."""
 _CORRECTIONS = 6
 
 
@@ -156,7 +158,7 @@ class Composer:
         if self.corpus.sha256 == recipe.corpus_sha256:
             fit = self._fitter(recipe.tokens, self._task(recipe.task), recipe.salt, pieces)
             for row in rows:
-                body = fit(int(row), _MOST_FILLER + recipe.tokens // 100)
+                body = fit(int(row), _MOST_FILLER, False) or fit(int(row), _MOST_FILLER, True)
                 if body is None:
                     continue
                 prompt = self._prompt(
@@ -200,9 +202,10 @@ class Composer:
         salt, cache_salt = self._salt(key)
         need = self._need(tokens, task, pieces)
         fit = self._fitter(tokens, task, salt, pieces)
-        for filler in (max(8, min(_MOST_FILLER, tokens // 16)), _MOST_FILLER, _MOST_FILLER + tokens // 100):
+        usual = max(8, min(_MOST_FILLER, tokens // 16))
+        for filler, closer in ((usual, False), (usual, True), (_MOST_FILLER, True)):
             for row in self._rows(place, need):
-                body = fit(row, filler)
+                body = fit(row, filler, closer)
                 if body is not None:
                     return self._prompt(
                         salt, cache_salt, body.rest, self._recipe(tokens, task_name, body), pair=pair
@@ -259,15 +262,20 @@ class Composer:
 
     def _fitter(
         self, tokens: int, task: Task, salt: str, pieces: tuple[Piece, ...]
-    ) -> Callable[[int, int], _Body | None]:
-        """A function of (start row, most filler) that gives the body of exact length, or `None`."""
+    ) -> Callable[[int, int, bool], _Body | None]:
+        """A function of (start row, most filler, closer) that gives the body of exact length, or `None`.
+
+        `closer`: where known borders lie too far apart, look for one between them by counting.
+        """
         tail, first_need = self._tail(task), self._need(tokens, task, pieces)
 
-        def fit(row: int, most: int) -> _Body | None:
+        def fit(row: int, most: int, closer: bool) -> _Body | None:
             start, begin = (int(number) for number in self.corpus.starts[row])
             need = first_need
             for _ in range(_CORRECTIONS):
                 end, filler = self._stop(start, begin, need)
+                if (closer or not self.corpus.exact) and most < filler <= _WIDEST_GAP:
+                    end, filler = self._stop_within(end, filler)
                 if end <= begin or filler > most or (filler and not self._fillers):
                     return None
                 words = "".join(f" {self._fillers[i % len(self._fillers)]}" for i in range(filler))
@@ -281,34 +289,28 @@ class Composer:
         return fit
 
     def _stop(self, start: int, begin: int, need: int) -> tuple[int, int]:
-        """Byte offset of the last stop border within `need` tokens, and the tokens still missing."""
+        """Byte offset of the last known stop border within `need` tokens, and the tokens still missing."""
         stops = self.corpus.stops
         row = int(np.searchsorted(stops[:, 0], start + need, side="right")) - 1
-        if self.corpus.exact:
-            if row < 0:
-                return 0, need
-            # Of several borders behind one token only the last is the token's end.
-            return int(stops[row, 1]), start + need - int(stops[row, 0])
-        mark, at = (start, begin) if row < 0 or stops[row, 0] < start else map(int, stops[row])
-        return self._stop_within(at, mark, start + need)
+        if row < 0 or stops[row, 1] <= begin:
+            return begin, need
+        return int(stops[row, 1]), start + need - int(stops[row, 0])
 
-    def _stop_within(self, at: int, mark: int, goal: int) -> tuple[int, int]:
-        """The same where only every some thousandth border is known: asks for the costs in between."""
-        after = self.corpus.data[at : at + 16 * max(goal - mark, 64)]
-        offsets = stop_offsets(after)
-        low, low_cost, high = -1, 0, len(offsets)
+    def _stop_within(self, at: int, missing: int) -> tuple[int, int]:
+        """The last place behind `at` where `missing` tokens are not yet used up, and those left over."""
+        data = self.corpus.data[at : at + 24 * missing + 64]
+        offsets = stop_offsets(data)
+        low, cost_low, high = -1, 0, len(offsets)
         while high - low > 1:
             middle = (low + high) // 2
-            end = int(offsets[middle])
-            if (end < len(after) and (int(after[end]) & 0xC0) == 0x80) or at + end > len(self.corpus.data):
-                high = middle
-                continue
-            cost = self.tokenizer.count(self.corpus.text(at, at + end))
-            if mark + cost <= goal:
-                low, low_cost = middle, cost
+            end = at + int(offsets[middle])
+            inside = end < len(self.corpus.data) and int(self.corpus.data[end]) & 0xC0 == 0x80
+            cost = missing + 1 if inside else self.tokenizer.count(self.corpus.text(at, end))
+            if cost <= missing:
+                low, cost_low = middle, cost
             else:
                 high = middle
-        return (at + int(offsets[low]) if low >= 0 else at), goal - mark - low_cost
+        return (at + int(offsets[low]), missing - cost_low) if low >= 0 else (at, missing)
 
     def _recipe(self, tokens: int, task: str, body: _Body) -> PromptRecipe:
         return PromptRecipe(

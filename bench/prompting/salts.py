@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bench.errors import SuiteError
+from bench.prompting import synthetic
 from bench.prompting.cache import read_json, write_json
 from bench.prompting.tokens import Tokenizer
 
@@ -20,6 +21,7 @@ VERSION = 1
 WORDS = 7
 _ENOUGH = 64
 _CANDIDATES = 4000
+_FEW = 256
 _GROUP = 32
 _TRIES = 400
 
@@ -52,22 +54,24 @@ def _like_words(tokenizer: Tokenizer, words: Sequence[str]) -> list[str]:
     return [word for word, cost in costs.items() if cost == common]
 
 
-def salt_words(tokenizer: Tokenizer, cache: Path | None = None) -> list[str]:
-    """The words that salts are made of, the same ones whenever asked for this tokenizer."""
+def salt_words(tokenizer: Tokenizer, cache: Path | None = None) -> tuple[list[str], list[str]]:
+    """The words that salts begin with, and those that follow: the same ones for a tokenizer each time."""
     file = cache / "salts" / f"{tokenizer.identity.sha256[:32]}-v{VERSION}.json" if cache else None
     known = read_json(file) if file else None
     if known:
-        return [str(word) for word in known["words"]]
+        return [str(word) for word in known["first"]], [str(word) for word in known["following"]]
     candidates = list(tokenizer.words)
     candidates = candidates[:: max(len(candidates) // _CANDIDATES, 1)]
-    words = _cheap_words(tokenizer, candidates)
-    if len(words) < _ENOUGH:
-        from bench.prompting import synthetic
-
-        words = _like_words(tokenizer, synthetic.plain_words())
+    following = _cheap_words(tokenizer, candidates)
+    if len(following) < _ENOUGH:
+        following = _like_words(tokenizer, synthetic.plain_words())
+    few = _FEW if tokenizer.identity.kind == "server" else _CANDIDATES
+    tried = following[:: max(len(following) // few, 1)]
+    first = [word for word in tried if tokenizer.count(word) == 1]
+    first = first if len(first) >= _ENOUGH else following
     if file:
-        write_json(file, {"words": words})
-    return words
+        write_json(file, {"first": first, "following": following})
+    return first, following
 
 
 class SaltBook:
@@ -81,7 +85,7 @@ class SaltBook:
     ) -> None:
         self._tokenizer = tokenizer
         self._nonce = nonce
-        self._words = salt_words(tokenizer, cache)
+        self._first_words, self._words = salt_words(tokenizer, cache)
         self._given: dict[str, str] = {}
         self._used = set(taken) - {""}
         self._firsts = {self._first(salt) for salt in self._used}
@@ -119,5 +123,6 @@ class SaltBook:
         return int(self._tokenizer.encode(salt)[0])
 
     def _words_of(self, digest: bytes) -> str:
+        pools = [self._first_words, *[self._words] * (WORDS - 1)]
         numbers = (int.from_bytes(digest[at : at + 8], "big") for at in range(0, 8 * WORDS, 8))
-        return " ".join(self._words[number % len(self._words)] for number in numbers)
+        return " ".join(pool[number % len(pool)] for pool, number in zip(pools, numbers, strict=True))

@@ -7,6 +7,7 @@ reached through a callable that the caller supplies: nothing here opens a socket
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -24,6 +25,7 @@ from bench.records import TokenizerIdentity
 
 Ids = NDArray[np.int32]
 Offsets = NDArray[np.int64]
+Spans = tuple[Offsets, Offsets]
 Ask = Callable[[str], tuple[list[int], list[bytes] | None]]
 """Posts a text to a server's /tokenize: token ids and, where the server tells, the tokens' bytes."""
 
@@ -56,8 +58,11 @@ class Tokenizer(Protocol):
     def count(self, text: str) -> int:
         """Number of tokens of exactly this text."""
 
-    def ends(self, text: str) -> Offsets | None:
-        """For each token the offset in the UTF-8 bytes of `text` where it ends; `None`: not known."""
+    def spans(self, text: str) -> Spans | None:
+        """For each token where it starts and ends in the UTF-8 bytes of `text`; `None`: not known.
+
+        Blanks may lie between tokens; the tokens of one character share its span.
+        """
 
 
 class TiktokenTokenizer:
@@ -88,10 +93,8 @@ class TiktokenTokenizer:
     def count(self, text: str) -> int:
         return len(self._ranks(text))
 
-    def ends(self, text: str) -> Offsets | None:
-        ends: Offsets = np.cumsum(self._level.lengths[self._ranks(text)], dtype=np.int64)
-        covered = int(ends[-1]) if len(ends) else 0
-        return ends if covered == len(text.encode()) else None
+    def spans(self, text: str) -> Spans | None:
+        return _adjoining(self._level.lengths[self._ranks(text)], text)
 
     def _ranks(self, text: str) -> NDArray[np.uint32]:
         ranks: NDArray[np.uint32] = self._level.encoding.encode_to_numpy(
@@ -122,14 +125,14 @@ class LibraryTokenizer:
     def count(self, text: str) -> int:
         return len(self._fast(text).ids)
 
-    def ends(self, text: str) -> Offsets | None:
+    def spans(self, text: str) -> Spans | None:
         encoding = self._backend.encode(text, add_special_tokens=False)
-        after = np.fromiter((end for _, end in encoding.offsets), dtype=np.int64, count=len(encoding.ids))
-        if text.isascii():
-            return after
-        width = np.fromiter((len(char.encode()) for char in text), dtype=np.int64, count=len(text))
-        bytes_before: Offsets = np.concatenate(([0], np.cumsum(width)))
-        return np.asarray(bytes_before[after], dtype=np.int64)
+        pairs = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+        if not text.isascii():
+            points = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+            width = 1 + (points > 0x7F).astype(np.int64) + (points > 0x7FF) + (points > 0xFFFF)
+            pairs = np.concatenate(([0], np.cumsum(width)))[pairs]
+        return pairs[:, 0], pairs[:, 1]
 
     def _fast(self, text: str) -> Any:
         try:
@@ -159,13 +162,18 @@ class ServerTokenizer:
     def count(self, text: str) -> int:
         return len(self._ask(text)[0])
 
-    def ends(self, text: str) -> Offsets | None:
+    def spans(self, text: str) -> Spans | None:
         ids, pieces = self._ask(text)
         if pieces is None or len(pieces) != len(ids):
             return None
-        ends: Offsets = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
-        covered = int(ends[-1]) if len(ends) else 0
-        return ends if covered == len(text.encode()) else None
+        return _adjoining(np.array([len(piece) for piece in pieces], dtype=np.int64), text)
+
+
+def _adjoining(lengths: Offsets, text: str) -> Spans | None:
+    """Spans of tokens that follow each other without gaps; `None` when they do not cover the text."""
+    ends: Offsets = np.cumsum(lengths, dtype=np.int64)
+    covered = int(ends[-1]) if len(ends) else 0
+    return (ends - lengths, ends) if covered == len(text.encode()) else None
 
 
 def server_identity(ask: Ask, name: str, vocabulary: int = 0) -> TokenizerIdentity:
@@ -210,16 +218,13 @@ def load_tokenizer(path: Path | str, *, samples: Sequence[str] = (), cache: Path
     size = len(entries | {token["content"] for token in added})
     name = path.parent.name if path.name == "tokenizer.json" else path.stem
     identity = TokenizerIdentity(kind="tiktoken", name=name, sha256=sha256, vocabulary=size)
-    proven = _proven(spec, raw, identity, samples, cache)
+    reference = functools.cache(functools.partial(_backend, raw, str(path)))
+    proven = _proven(spec, identity, samples, reference, cache)
     if proven is not None:
         return TiktokenTokenizer(proven, identity, tuple(token["content"] for token in added))
     markers = tuple(token["content"] for token in added if token.get("special"))
-    backend = _backend(raw, str(path))
-    return LibraryTokenizer(
-        backend,
-        TokenizerIdentity(kind="tokenizers", name=name, sha256=sha256, vocabulary=size),
-        markers,
-    )
+    library = TokenizerIdentity(kind="tokenizers", name=name, sha256=sha256, vocabulary=size)
+    return LibraryTokenizer(reference(), library, markers)
 
 
 def _backend(raw: bytes, where: str) -> Any:
@@ -240,21 +245,24 @@ def _backend(raw: bytes, where: str) -> Any:
 
 
 def _proven(
-    spec: bytelevel.Json, raw: bytes, identity: TokenizerIdentity, samples: Sequence[str], cache: Path | None
+    spec: bytelevel.Json,
+    identity: TokenizerIdentity,
+    samples: Sequence[str],
+    reference: Callable[[], Any],
+    cache: Path | None,
 ) -> bytelevel.ByteLevel | None:
     """The tiktoken encoding where it is proven equal; `None` where it is not, or cannot be built."""
     key = hashlib.sha256("\0".join(samples).encode()).hexdigest()
     file = cache / "tokenizers" / f"{identity.sha256[:32]}-v{PROOF_VERSION}.json" if cache else None
     known = read_json(file) if file else None
-    dropped = known["dropped"] if known else None
     try:
-        level, dropped = bytelevel.build(spec, identity.name, dropped)
+        level, dropped = bytelevel.build(spec, identity.name, reference, known["dropped"] if known else None)
     except bytelevel.NotByteLevel:
         return None
     proofs = list(known["proofs"]) if known else []
     if key not in proofs:
         texts = [*(bytelevel.probe_texts() if not proofs else ()), *samples]
-        if bytelevel.first_difference(level, _backend(raw, identity.name), texts) is not None:
+        if bytelevel.first_difference(level, reference(), texts) is not None:
             return None
         if file:
             write_json(file, {"dropped": dropped, "proofs": [*proofs, key]})
@@ -328,8 +336,8 @@ def compare_with_server(tokenizer: Tokenizer, ask: Ask, samples: Sequence[str]) 
         same = min(len(ours), len(theirs))
         other = np.flatnonzero(ours[:same] != theirs[:same])
         place = int(other[0]) if len(other) else same
-        ends = tokenizer.ends(text)
-        at = 0 if ends is None or place == 0 else int(ends[place - 1])
+        spans = tokenizer.spans(text)
+        at = int(spans[0][place]) if spans is not None and place < len(spans[0]) else 0
         near = text.encode()[at : at + 24].decode(errors="replace")
         message = (
             f"the tokenizer counts {len(ours)} tokens where the server counts {len(theirs)} "
