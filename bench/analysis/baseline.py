@@ -167,12 +167,17 @@ def read_observations(text: str, *, source: str) -> list[Measurement]:
 
 def write_table(measurements: Iterable[Measurement]) -> str:
     """The measurements as a CSV table that `read_table` reads back; absent values are blank."""
-    fields = ("id", *NEEDED, "drafts", "draft_tokens", "accepted_tokens", "prefix_queries", "prefix_hits")
+    fields = (
+        "id", *NEEDED, "num_speculative_tokens", "drafts", "draft_tokens", "accepted_tokens",
+        "prefix_queries", "prefix_hits",
+    )  # fmt: skip
     more = ("tier", "task", "repeat", "replay", "first_response_s", "decode_tok_s", "valid", "reasons")
     lines = [",".join((*fields, *more))]
     for row in measurements:
         values = {name: getattr(row, name, None) for name in (*fields, *more)}
         values |= {"id": row.trial_id, "prefix_hits": row.cached_tokens, "valid": row.verdict.valid}
+        if row.drafts and row.draft_tokens is not None and row.draft_tokens % row.drafts == 0:
+            values["num_speculative_tokens"] = row.draft_tokens // row.drafts
         values["prefix_queries"] = None if row.cached_tokens is None else row.prompt_tokens
         values["reasons"] = "; ".join(reason.id for reason in row.verdict.reasons)
         lines.append(",".join(_cell(value) for value in values.values()))

@@ -97,10 +97,7 @@ def _quantity(
     p, test = _test(a, b, is_paired)
     warnings: list[str] = []
     if p is None:
-        short = ", ".join(
-            f"{name} has {n}" for name, n in ((route[0], a.size), (base[0], b.size)) if n < bootstrap.MINIMUM
-        )
-        warnings.append(f"no test below {bootstrap.MINIMUM} trials a side: {short}")
+        warnings.append(f"no test below {bootstrap.MINIMUM} trials a side: there are {a.size} and {b.size}")
     verdict: Literal["higher", "lower", "~", "undecided"] = "undecided"
     if p is not None:
         higher = float(np.median(a)) > float(np.median(b))

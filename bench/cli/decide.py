@@ -102,7 +102,8 @@ def gate(
 ) -> None:
     """Check a run against a baseline, for CI.
 
-    Exit code 0: every rule holds; 1: one fails; 4: it cannot be told yet. A rule fails only when the whole 95% interval of new / baseline lies beyond it. Example:
+    Exit code 0: every rule holds; 1: one fails; 4: it cannot be told yet. A rule fails only when the
+    whole 95% interval of new / baseline lies beyond it. Example:
 
         ctxbench gate results/new --baseline results/old --rule "ttft cold 564577 <= 1.05"
     """
