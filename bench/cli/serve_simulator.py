@@ -17,22 +17,26 @@ def simulator(
         list[str] | None,
         typer.Option("--fault", help="A fault by name, `@n`, `@n-m` or `@n-` behind it; may be repeated."),
     ] = None,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free port.")] = 8000,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free port.")] = 0,
     host: Annotated[str, typer.Option("--host", help="A loopback address.")] = "127.0.0.1",
     log: Annotated[Path | None, typer.Option("--log", help="File for the server's log lines.")] = None,
     list_all: Annotated[bool, typer.Option("--list", help="Show profiles and faults, and stop.")] = False,
+    with_parent: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
     """Serve a simulated model whose every number is known (`GET /truth`), until Ctrl-C.
 
-    Example: ctxbench serve simulator --profile qwen3.8-27b-v100-mtp4 --speed 30 --port 8000
+    Prints one JSON line with its base URL once it answers. Example:
+
+        ctxbench serve simulator --profile qwen3.8-27b-v100-mtp4 --speed 30 --port 8000
     """
-    from bench.servers.simulator import FAULTS, prepare, profile_names, serve_forever
+    from bench.cli.serve import announce, wait_for_end
+    from bench.servers.simulator import FAULTS, profile_names, start
 
     if list_all:
-        typer.echo("profiles: " + " ".join(profile_names()))
+        print("profiles: " + " ".join(profile_names()))
         for name, known in FAULTS.items():
-            typer.echo(f"{name:26} {known.area:12} {known.about}")
+            print(f"{name:26} {known.area:12} {known.about}")
         return
-    server = prepare(profile, speed=speed, faults=fault or (), port=port, host=host, log_file=log)
-    typer.echo(f"{server.profile.name} at speed {speed:g} on {server.base_url}", err=True)
-    serve_forever(server)
+    with start(profile, speed=speed, faults=fault or (), port=port, host=host, log_file=log) as server:
+        announce(server.base_url)
+        wait_for_end(with_parent=with_parent)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from .faults import FAULTS, Fault
 from .profiles import Profile, load_profile, profile_names
-from .server import Simulator, prepare, serve_forever, start
+from .server import Simulator, serve_forever, start
 from .truth import RequestTruth, TokenizeTruth, Truth
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "TokenizeTruth",
     "Truth",
     "load_profile",
-    "prepare",
     "profile_names",
     "serve_forever",
     "start",

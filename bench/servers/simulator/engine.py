@@ -220,7 +220,7 @@ class Engine:
         speculation = self.profile.speculation
         if speculation is None or self.behaviour.never_drafts or not decodes:
             return 0, False
-        longest = max(sequence.context for sequence in decodes)
+        longest = max(sequence.context for sequence in self.running)
         if longest + self.profile.k <= self.drafter_limit:
             return self.profile.k, False
         silent = (self.behaviour.past_limit or speculation.past_limit) == "zero-accepted"
@@ -304,9 +304,9 @@ class Engine:
             sequence.held.append(name)
 
     def _extend_hashes(self, sequence: Sequence, full: int) -> None:
-        known = len(sequence.hashes)
-        rest = np.concatenate([sequence.job.prompt[known * self.block :], sequence.job.answer])
-        rest = rest[: (full - known) * self.block]
+        begin, end = len(sequence.hashes) * self.block, full * self.block
+        answer = sequence.job.answer[max(0, begin - sequence.length) : end - sequence.length]
+        rest = np.concatenate([sequence.job.prompt[begin:], answer])
         after = sequence.hashes[-1] if sequence.hashes else None
         sequence.hashes += chain(rest, self.block, sequence.job.salt, after=after)
 

@@ -51,12 +51,7 @@ def start(
     return simulator
 
 
-def serve_forever(simulator: Simulator) -> None:
-    """Serve in this thread until interrupted; for the command line."""
-    simulator.run()
-
-
-def prepare(
+def serve_forever(
     profile: str | Path | Profile,
     *,
     speed: float = 1.0,
@@ -64,9 +59,10 @@ def prepare(
     port: int = 0,
     host: str = "127.0.0.1",
     log_file: Path | None = None,
-) -> Simulator:
-    """As `start`, but not serving yet: for `serve_forever`, once its address has been told."""
-    return Simulator(_core(profile, speed, faults, log_file), _bind(host, port))
+) -> None:
+    """As `start`, but serves in this thread until interrupted."""
+    with Simulator(_core(profile, speed, faults, log_file), _bind(host, port)) as simulator:
+        simulator.run()
 
 
 def _core(profile: str | Path | Profile, speed: float, faults: Iterable[str], log_file: Path | None) -> Core:
