@@ -336,7 +336,7 @@ def _checked_url(text: str) -> httpx.URL:
         url = httpx.URL(text)
     except httpx.InvalidURL as error:
         raise SuiteError(f"base_url {text!r} is no address: {error}") from error
-    if url.scheme not in ("http", "https") or not url.host:
+    if url.scheme not in ("http", "https") or not url.host or not 0 < (url.port or 1) < 65536:
         raise SuiteError(f"base_url {text!r} must look like http://host:port/v1")
     return url.copy_with(userinfo=b"", fragment=None, query=None)
 

@@ -22,6 +22,7 @@ _PACKAGES = (
     "scipy",
     "tiktoken",
 )
+_CPUINFO = Path("/proc/cpuinfo")
 
 
 def environment() -> dict[str, str]:
@@ -84,7 +85,7 @@ def _usable_cpus() -> str:
 
 def _cpu_model() -> str:
     try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     except OSError:

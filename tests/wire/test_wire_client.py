@@ -1,0 +1,237 @@
+"""Control requests: answers, and one clear sentence for everything that goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from wire_stub import Conversation, serve
+
+from bench.errors import EngineError, SuiteError
+from bench.wire.client import Client, StatusError
+
+KEY = "sk-very-secret"
+
+
+def ask(handler: Callable[[httpx.Request], httpx.Response], path: str = "/models", **options: Any) -> Any:
+    async def main() -> Any:
+        async with Client("http://host:8000/v1", transport=httpx.MockTransport(handler), **options) as client:
+            return await client.get_json(path)
+
+    return asyncio.run(main())
+
+
+def test_a_path_counts_from_base_url_and_an_address_stands_for_itself() -> None:
+    seen = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(str(request.url))
+        return httpx.Response(200, json={"a": [1]})
+
+    assert ask(handler, "/models") == {"a": [1]}
+    ask(handler, "models")
+    ask(handler, "http://other:9/metrics?x=1")
+    assert seen == ["http://host:8000/v1/models", "http://host:8000/v1/models", "http://other:9/metrics?x=1"]
+
+
+def test_the_key_goes_to_this_server_alone() -> None:
+    seen = {}
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen[request.url.host] = request.headers.get("authorization")
+        return httpx.Response(200, json={})
+
+    ask(handler, "/models", api_key=KEY)
+    ask(handler, "http://other:8000/metrics", api_key=KEY)
+    assert seen == {"host": f"Bearer {KEY}", "other": None}
+
+
+def test_a_post_sends_json() -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        assert request.headers["content-type"] == "application/json"
+        return httpx.Response(200, json={"got": json.loads(request.content)})
+
+    async def main() -> Any:
+        async with Client("http://host/v1", transport=httpx.MockTransport(handler)) as client:
+            return await client.post_json("http://host/tokenize", {"prompt": "a\u2028"})
+
+    assert asyncio.run(main()) == {"got": {"prompt": "a\u2028"}}
+
+
+def test_it_works_over_a_real_socket_with_headers_and_times() -> None:
+    async def get(talk: Conversation) -> None:
+        head = b"HTTP/1.1 200 OK\r\nprocess-start-time-unix: 7\r\ncontent-length: 3\r\n\r\n"
+        await talk.say(head + b"a 1")
+
+    async def post(talk: Conversation) -> None:
+        await talk.answer(200, talk.body)
+
+    async def main() -> None:
+        async with serve(post, get=get) as stub, Client(stub.base_url()) as client:
+            reply = await client.get_reply(client.origin + "/metrics")
+            assert (reply.text, reply.headers["process-start-time-unix"]) == ("a 1", "7")
+            assert 0 < reply.took_ns <= reply.at_ns
+            assert await client.get_text("/metrics") == "a 1"
+            assert await client.post_json("/tokenize", {"a": 1}) == {"a": 1}
+            assert stub.requests[0].startswith(b"GET /metrics HTTP/1.1\r\n")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "sentence"),
+    [
+        (
+            401,
+            f'{{"error": "bad key {KEY}"}}',
+            "GET http://host:8000/v1/models: HTTP 401: bad key ***; the key is missing or wrong: "
+            "name its environment variable with api_key_env",
+        ),
+        (
+            404,
+            '{"detail": "Not Found"}',
+            "GET http://host:8000/v1/models: HTTP 404: Not Found; there is no such path: "
+            "does base_url end in the version part, such as /v1?",
+        ),
+        (503, "", "GET http://host:8000/v1/models: HTTP 503 without a word"),
+        (
+            301,
+            "",
+            "GET http://host:8000/v1/models: HTTP 301 without a word; it redirects: "
+            "put the final address into base_url",
+        ),
+    ],
+)
+def test_a_status_becomes_one_sentence_that_says_what_to_do(status: int, body: str, sentence: str) -> None:
+    with pytest.raises(StatusError) as caught:
+        ask(lambda r: httpx.Response(status, text=body), api_key=KEY)
+    assert (str(caught.value), caught.value.status) == (sentence, status)
+
+
+def test_an_answer_that_is_no_json_is_shown() -> None:
+    with pytest.raises(EngineError, match=r"models: the answer is no JSON but begins with '<html>"):
+        ask(lambda r: httpx.Response(200, text="<html>hello</html>"))
+
+
+def test_an_answer_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.wire.client.CONTROL_LIMIT", 1000)
+    with pytest.raises(EngineError, match="the answer is larger than 1000 bytes"):
+        ask(lambda r: httpx.Response(200, content=b"x" * 1001))
+
+
+def closed_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def test_nobody_listening_is_one_sentence() -> None:
+    port = closed_port()
+
+    async def main() -> None:
+        async with Client(f"http://127.0.0.1:{port}/v1", api_key=KEY) as client:
+            for request in (client.get_json("/models"), client.warm()):
+                with pytest.raises(EngineError) as caught:
+                    await request
+                assert (
+                    str(caught.value)
+                    == f"GET http://127.0.0.1:{port}/v1/models: nobody listens at 127.0.0.1:{port}"
+                )
+
+    asyncio.run(main())
+
+
+def test_a_host_nobody_knows_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+
+    async def main() -> None:
+        async with Client("http://no-such-host/v1") as client:
+            for request in (client.get_json("/models"), client.warm()):
+                with pytest.raises(EngineError, match=r"the host of no-such-host:80 is not known \(DNS\)"):
+                    await request
+
+    asyncio.run(main())
+
+
+def test_a_server_that_does_not_answer_is_given_up() -> None:
+    async def silent(talk: Conversation) -> None:
+        await talk.gone()
+
+    async def main() -> None:
+        async with serve(silent, get=silent) as stub:
+            async with Client(stub.base_url()) as client:
+                with pytest.raises(
+                    EngineError, match=r"no answer within 0\.05 s; is the server busy or stuck\?"
+                ):
+                    await client.get_json("/models", timeout_s=0.05)
+                with pytest.raises(EngineError, match=r"no answer within 0\.05 s"):
+                    await client.warm(timeout_s=0.05)
+            await stub.all_closed.wait()
+
+    asyncio.run(main())
+
+
+def test_a_server_that_hangs_up_is_one_sentence() -> None:
+    async def rude(talk: Conversation) -> None:
+        talk.reset()
+
+    async def main() -> None:
+        async with serve(rude, get=rude) as stub, Client(stub.base_url()) as client:
+            for request in (client.get_json("/models"), client.warm()):
+                with pytest.raises(EngineError, match="the connection broke before the answer began"):
+                    await request
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("address", ["", "host:8000", "ftp://host/v1", "http://", "http://h:99999999/v1"])
+def test_an_address_that_is_none_is_refused_at_once(address: str) -> None:
+    with pytest.raises(SuiteError, match="base_url"):
+        Client(address)
+
+
+def test_user_and_password_in_the_address_go_no_further() -> None:
+    client = Client(f"http://user:{KEY}@host:8000/v1/")
+    assert (client.base_url, client.origin) == ("http://host:8000/v1", "http://host:8000")
+
+
+@pytest.mark.parametrize("key", ["", " ", "a\nb", "é"])
+def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(key: str) -> None:
+    with pytest.raises(SuiteError) as caught:
+        Client("http://host/v1", api_key=key)
+    assert key.strip() == "" or key not in str(caught.value)
+
+
+def test_a_ca_file_that_is_none_is_refused(tmp_path: Any) -> None:
+    path = tmp_path / "ca.pem"
+    path.write_text("no certificate")
+
+    async def main() -> None:
+        async with Client("https://host/v1", ca_file=str(path)):
+            pass
+
+    with pytest.raises(SuiteError, match=r"ca\.pem cannot be read as certificates"):
+        asyncio.run(main())
+
+
+def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+
+    async def post(talk: Conversation) -> None:
+        await talk.answer(200, b"{}")
+
+    async def main() -> Any:
+        async with serve(post) as stub, Client(stub.base_url()) as client:
+            await client.warm()
+            return await client.get_json("/models")
+
+    assert asyncio.run(main()) == {}
