@@ -25,9 +25,12 @@ class Finding(NamedTuple):
     reasons: tuple[Reason, ...] = ()
 
 
-def judge_reuse(case: Case) -> Finding:
-    """State of the condition of one exchange that succeeded."""
-    disagreement = _counts_disagree(case)
+def judge_reuse(case: Case, *, counters_ours: bool = True) -> Finding:
+    """State of the condition of one exchange that succeeded.
+
+    `counters_ours`: the counters moved by this exchange alone, so that they may contradict usage.
+    """
+    disagreement = _counts_disagree(case) if counters_ours else None
     if disagreement:
         return Finding("disagree", (Reason(id="witnesses_disagree", detail=disagreement),))
     return _replay(case) if case.exchange.trial.condition == "replay" else _cold(case)

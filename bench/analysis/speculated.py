@@ -172,7 +172,8 @@ def judge_identities(case: Case) -> Iterator[Reason]:
     """accepted = sum over positions; 1 + drafts + accepted <= output + k.
 
     The excess of up to k is trimmed at the end of the answer. There is no lower bound: steps without
-    a draft are allowed.
+    a draft are allowed. Output is what the same pages say where they do: foreign tokens are the
+    business of another judge.
     """
     counted = case.counted
     exact = not any(name.startswith(("drafts", "accepted")) for name in case.deltas.slack)
@@ -184,6 +185,7 @@ def judge_identities(case: Case) -> Iterator[Reason]:
     output = case.numbers.output_tokens
     if not counted.drafts or counted.accepted_tokens is None or output is None or not exact:
         return
+    output = max(output, case.deltas.count("generation_tokens") or 0)
     made = 1 + counted.drafts + counted.accepted_tokens
     k = max(case.k, len(counted.per_position or ()))
     if made > output + k:

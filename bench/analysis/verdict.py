@@ -34,7 +34,9 @@ def judge(case: Case) -> Verdict:
         *_clocks(case),
         *judge_identities(case),
     ]
-    reuse, speculation = judge_reuse(case), judge_speculation(case)
+    # Counters that hold foreign requests are no witness of what ours reused.
+    shared = any(reason.id in ("foreign_traffic", "restart", "replicas") for reason in reasons)
+    reuse, speculation = judge_reuse(case, counters_ours=not shared), judge_speculation(case)
     reasons += [*reuse.reasons, *speculation.reasons]
     return verdict_of(reasons, reuse=reuse.state, speculation=speculation.state)
 
