@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.analysis import bootstrap
+from bench.analysis.bootstrap import Side
+
+values = st.lists(st.floats(0.1, 1e6, allow_nan=False), min_size=2, max_size=40).map(np.array)
+
+
+def test_one_trial_is_a_point_two_to_four_a_range_five_an_interval() -> None:
+    assert bootstrap.median(np.array([3.0])).spread is None
+    two = bootstrap.median(np.array([3.0, 5.0]))
+    assert (two.value, two.low, two.high, two.spread) == (4.0, 3.0, 5.0, "range")
+    assert bootstrap.median(np.arange(4.0)).spread == "range"
+    five = bootstrap.median(np.array([5.0, 1.0, 4.0, 2.0, 3.0]))
+    # of five trials the resampled median is the smallest with probability 0.058 > 0.025
+    assert (five.value, five.low, five.high, five.spread) == (3.0, 1.0, 5.0, "interval")
+
+
+@given(values)
+def test_left_out_medians_equal_leaving_each_out(sample: np.ndarray) -> None:
+    expected = [np.median(np.delete(sample, i)) for i in range(sample.size)]
+    np.testing.assert_allclose(bootstrap.left_out_medians(sample), expected)
+
+
+@given(values, st.integers(0, 3))
+def test_resampled_medians_equal_the_medians_of_the_resamples(sample: np.ndarray, stream: int) -> None:
+    expected = np.median(sample[bootstrap.resamples(sample.size, stream)], axis=1)
+    np.testing.assert_allclose(bootstrap.resampled_medians(sample, stream), expected)
+    assert expected.shape == (bootstrap.RESAMPLES,)
+
+
+def test_ranks_alone_have_the_distribution_of_gathered_medians() -> None:
+    sample = np.random.default_rng(1).normal(10, 1, 9)
+    gathered = bootstrap.resampled_medians(sample, 1)
+    (alone,) = Side((sample,), 1).resampled_alone()
+    assert np.quantile(alone, [0.1, 0.5, 0.9]) == pytest.approx(
+        np.quantile(gathered, [0.1, 0.5, 0.9]), abs=0.1
+    )
+
+
+def test_the_corrected_interval_agrees_with_scipys() -> None:
+    from scipy import stats
+
+    sample = np.random.default_rng(3).lognormal(0, 0.8, 25)  # skewed: both corrections matter
+    index = np.random.default_rng(4).integers(0, 25, (20_000, 25))
+    left_out = (sample.sum() - sample) / 24
+    ours = bootstrap.bca(sample.mean(), sample[index].mean(axis=1), left_out.mean() - left_out)
+    theirs = stats.bootstrap(
+        (sample,), np.mean, n_resamples=20_000, method="BCa", rng=np.random.default_rng(5)
+    ).confidence_interval
+    assert ours == pytest.approx((theirs.low, theirs.high), rel=0.02)
+    plain = np.quantile(sample[index].mean(axis=1), [0.025, 0.975])
+    assert ours[0] > plain[0] * 1.01 and ours[1] > plain[1] * 1.01
+
+
+def test_a_statistic_that_runs_away_leaves_that_end_open() -> None:
+    a, b = np.array([1.0, 1.0, 2.0, 2.0, 2.0, 1.0]), np.ones(6)
+
+    def inverse(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        with np.errstate(divide="ignore"):
+            return np.where(np.subtract(x, y) > 0.4, 1 / np.subtract(x, y), np.inf)
+
+    found = bootstrap.two_sides(inverse, Side((a,), 0), Side((b,), 1))
+    assert found is not None
+    assert found.value == 2.0 and found.high is None and found.low is not None
+    # and where the statistic itself has no value there is no estimate
+    assert bootstrap.two_sides(inverse, Side((b,), 0), Side((b,), 1)) is None
+
+
+def test_below_five_on_one_side_the_range_spans_every_pair_of_trials() -> None:
+    found = bootstrap.two_sides(np.subtract, Side((np.arange(10.0),), 0), Side((np.array([1.0, 3.0]),), 1))
+    assert found is not None
+    assert (found.value, found.low, found.high, found.spread, found.samples) == (2.5, -3.0, 8.0, "range", 2)
+
+
+def test_pairs_resampled_together_cancel_what_they_share() -> None:
+    rng = np.random.default_rng(5)
+    shared = rng.normal(100, 10, 20)
+    a, b = shared + 1 + rng.normal(0, 0.1, 20), shared
+    alone = bootstrap.two_sides(np.subtract, Side((a,), 0), Side((b,), 1))
+    paired = bootstrap.two_sides(np.subtract, Side((a,), 0), Side((b,), 1), paired=True)
+    assert alone is not None and paired is not None
+    width = (paired.high or 0) - (paired.low or 0)
+    assert width < 0.5 * ((alone.high or 0) - (alone.low or 0))
+    assert (paired.low or 0) < 1 < (paired.high or 0) + 0.2
