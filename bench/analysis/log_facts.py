@@ -1,0 +1,147 @@
+"""Facts that a server's log states about its setup, of its latest life."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from bench.analysis.log_known import KNOWN
+from bench.records import ServerFacts
+
+_LENGTHS_MAX = 8
+_STATS_INTERVAL_S = 10.0
+"""vLLM writes its throughput line every ten seconds (VLLM_LOG_STATS_INTERVAL)."""
+_WHOLE = {"max_model_len", "drafter_limit", "block_size", "kv_tokens", "out_tokens", "length", "kv_blocks"}
+_MODEL_FREE = ("ngram", "suffix")
+
+
+class LogFacts(Struct, frozen=True, kw_only=True):
+    """What the log says; a field it does not state is `None`."""
+
+    engine: str | None = None
+    version: str | None = None
+    model: str | None = None
+    max_model_len: int | None = None
+    drafter_limit: int | None = None
+    """From the second "Using max model len" (vLLM prints it twice with a drafter), or a later cut."""
+    kv_tokens: int | None = None
+    concurrency: float | None = None
+    """Full-length requests that fit into the KV cache."""
+    block_size: int | None = None
+    """Only where the log states it: the enlarged block of hybrid models."""
+    speculation_method: str | None = None
+    num_speculative_tokens: int | None = None
+    prefix_caching: bool | None = None
+    lines: dict[str, int] = {}
+    """Field -> line number it was read from."""
+
+    def server_facts(self) -> ServerFacts:
+        """The same as the record that other floors use, with the log as the source of every field."""
+        fields = {
+            "engine": self.engine or "generic",
+            "version": self.version,
+            "model": self.model,
+            "max_model_len": self.max_model_len,
+            "block_size": self.block_size,
+            "kv_capacity_tokens": self.kv_tokens,
+            "num_speculative_tokens": self.num_speculative_tokens,
+            "drafter_limit": self.drafter_limit,
+            "prefix_caching": self.prefix_caching,
+        }
+        renamed = {"kv_tokens": "kv_capacity_tokens"}
+        sources = {renamed.get(name, name): f"server log, line {line}" for name, line in self.lines.items()}
+        stated = {name: source for name, source in sources.items() if fields.get(name) is not None}
+        return ServerFacts(**fields, sources=stated)  # type: ignore[arg-type]
+
+
+class FactBook:
+    """Collects facts line by line; a new start of the server opens a new page."""
+
+    def __init__(self) -> None:
+        self.starts = 0
+        self.output_tokens = 0.0
+        self.output_tokens_exact = True
+        self._facts: dict[str, object] = {}
+        self._lines: dict[str, int] = {}
+        self._lengths: list[int] = []
+
+    def take(self, known_id: str, message: str, number: int) -> None:
+        """Note what one recognised line states."""
+        known = KNOWN[known_id]
+        if known.role == "start":
+            self._new_life(known.engine)
+        if known.pattern is None:
+            return
+        match = known.pattern.search(message)
+        for name, text in match.groupdict().items() if match else ():
+            if text is not None:
+                self._note(name, text, number)
+        if known.engine in ("vllm", "sglang", "llamacpp", "1cat-vllm") and known.role == "fact":
+            self._facts.setdefault("engine", known.engine)
+
+    def facts(self) -> LogFacts:
+        facts, lines = dict(self._facts), dict(self._lines)
+        if self._lengths:
+            facts.setdefault("max_model_len", self._lengths[0])
+            lines.setdefault("max_model_len", lines.get("length", 0))
+            drafts = str(facts.get("speculation_method") or "mtp").lower()
+            if len(self._lengths) > 1 and not drafts.startswith(_MODEL_FREE):
+                facts.setdefault("drafter_limit", min(self._lengths[:2]))
+                lines.setdefault("drafter_limit", lines.get("length", 0))
+        known = set(LogFacts.__struct_fields__) - {"lines"}
+        stated = {name: value for name, value in facts.items() if name in known}
+        return LogFacts(**stated, lines={n: at for n, at in lines.items() if n in stated})  # type: ignore[arg-type]
+
+    def _new_life(self, engine: str) -> None:
+        self.starts += 1
+        self._facts, self._lines, self._lengths = {"engine": engine}, {}, []
+
+    def _note(self, name: str, text: str, number: int) -> None:
+        if name in _WHOLE:
+            digits = text.replace(",", "")
+            if len(digits) > 15:
+                return  # no number of tokens
+            whole = int(digits)
+        if name == "length":
+            if len(self._lengths) < _LENGTHS_MAX:
+                self._lengths.append(whole)
+                self._lines["length"] = number
+        elif name == "out_tokens":
+            self.output_tokens += whole
+        elif name == "gen_tok_s":
+            self.output_tokens += float(text[:12]) * _STATS_INTERVAL_S
+            self.output_tokens_exact = False
+        elif name in ("config", "args"):
+            self._configuration(text, number)
+        elif name == "concurrency":
+            self._keep(name, float(text[:15]), number)
+        elif name in _WHOLE:
+            self._keep(name, whole, number)
+        elif name == "version":
+            self._keep(name, text[:40], number)
+
+    def _keep(self, name: str, value: object, number: int) -> None:
+        self._facts[name] = value
+        self._lines[name] = number
+
+    def _configuration(self, text: str, number: int) -> None:
+        """What vLLM's line of arguments, or of its configuration, says about speculation and caching."""
+        for name, pattern in _CONFIGURATION.items():
+            match = pattern.search(text)
+            if match is None:
+                continue
+            value: object = match[1]
+            if name == "num_speculative_tokens":
+                value = int(match[1])
+            elif name == "prefix_caching":
+                value = match[1] == "True"
+            self._keep(name, value, number)
+
+
+_CONFIGURATION = {
+    "model": re.compile(r"(?:^|[ ,{'])model(?:'?: |=)'([^']{1,200})'"),
+    "speculation_method": re.compile(r"(?:SpeculativeConfig\(method=|'method': )'(\w{1,40})'"),
+    "num_speculative_tokens": re.compile(r"(?:num_spec_tokens=|'num_speculative_tokens': )(\d{1,4})\b"),
+    "prefix_caching": re.compile(r"enable_prefix_caching(?:=|': )(True|False)"),
+}
