@@ -119,6 +119,7 @@ class Composer:
         self._base = base
         self._salts = SaltBook(tokenizer, nonce, taken=taken, cache=cache)
         self._tasks: dict[str, Task] = {}
+        self._encoded: tuple[str, Ids] | None = None
         alone = tokenizer.count("a")
         self._fillers = [w for w in _FILLERS if tokenizer.count(f"a {w}") == alone + 1]
 
@@ -193,7 +194,15 @@ class Composer:
     def _count(self, salt: str, rest: str) -> int:
         if self.template.endpoint == "chat":
             return self.template.overhead + self.tokenizer.count(salt) + self.tokenizer.count(rest)
+        if self.template.endpoint == "tokens":
+            return self.template.overhead + len(self._ids(f"{salt}\n{rest}"))
         return self.template.overhead + self.tokenizer.count(f"{salt}\n{rest}")
+
+    def _ids(self, text: str) -> Ids:
+        """Ids of a text, kept for the next call: counting and sending need the same ones."""
+        if self._encoded is None or self._encoded[0] != text:
+            self._encoded = text, self.tokenizer.encode(text)
+        return self._encoded[1]
 
     def _make(
         self, tokens: int, task_name: str, key: str, place: str, pair: str, pieces: tuple[Piece, ...]
@@ -273,9 +282,13 @@ class Composer:
             start, begin = (int(number) for number in self.corpus.starts[row])
             need = first_need
             for _ in range(_CORRECTIONS):
-                end, filler = self._stop(start, begin, need)
+                # One filler at least: the task's line ends would merge with other endings than letters.
+                least = min(len(self._fillers), 1)
+                end, filler = self._stop(start, begin, need - least)
+                filler += least
                 if (closer or not self.corpus.exact) and most < filler <= _WIDEST_GAP:
-                    end, filler = self._stop_within(end, filler)
+                    end, filler = self._stop_within(end, filler - least)
+                    filler += least
                 if end <= begin or filler > most or (filler and not self._fillers):
                     return None
                 words = "".join(f" {self._fillers[i % len(self._fillers)]}" for i in range(filler))
@@ -330,7 +343,7 @@ class Composer:
         self, salt: str, cache_salt: str | None, rest: str, recipe: PromptRecipe, *, pair: str
     ) -> Prompt:
         endpoint = self.template.endpoint
-        ids = self.tokenizer.encode(f"{salt}\n{rest}") if endpoint == "tokens" else None
+        ids = self._ids(f"{salt}\n{rest}") if endpoint == "tokens" else None
         (content,) = prompt_fields(endpoint, salt, rest, ids).values()
         text = f"{salt}\n{rest}" if self.settings.keep_text else None
         done = msgspec.structs.replace(
