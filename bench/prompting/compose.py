@@ -22,9 +22,10 @@ from msgspec import Struct
 
 from bench.errors import SuiteError
 from bench.prompting.borders import IndexedCorpus, stop_offsets
+from bench.prompting.needle import trial_facts
 from bench.prompting.salts import SaltBook
-from bench.prompting.tasks import Task, load_task
-from bench.prompting.template import Template, chat
+from bench.prompting.tasks import Piece, Task, load_task
+from bench.prompting.template import Message, Template, chat
 from bench.prompting.tokens import Ids, Tokenizer
 from bench.records import PromptRecipe, PromptSettings, Trial
 
@@ -50,6 +51,8 @@ class Prompt(Struct, frozen=True, kw_only=True):
     recipe: PromptRecipe
     rest: str
     """Everything behind the salt: body, filler, task. The user message of a chat."""
+    messages: tuple[Message, ...] | None = None
+    """A recorded chat's messages; composed prompts make theirs of salt and rest."""
     token_ids: Ids | None = None
     """Endpoint `tokens` only."""
     pair: str = ""
@@ -62,18 +65,13 @@ class Prompt(Struct, frozen=True, kw_only=True):
 
     def fields(self) -> dict[str, object]:
         """The request body's fields that hold the prompt; merge them into the request."""
-        fields = prompt_fields(self.recipe.endpoint, self.recipe.salt, self.rest, self.token_ids)
+        if self.messages is not None:
+            fields: dict[str, object] = {"messages": list(self.messages)}
+        else:
+            fields = prompt_fields(self.recipe.endpoint, self.recipe.salt, self.rest, self.token_ids)
         if self.recipe.cache_salt is not None:
             fields["cache_salt"] = self.recipe.cache_salt
         return fields
-
-
-class Piece(Struct, frozen=True, kw_only=True):
-    """A line put into the body at a depth: a needle."""
-
-    text: str
-    depth: float
-    """0 for the front of the body, 1 for its end."""
 
 
 def prompt_fields(endpoint: str, salt: str, rest: str, ids: Ids | None = None) -> dict[str, object]:
@@ -125,16 +123,14 @@ class Composer:
 
     # --- what callers use ---
 
-    def compose(
-        self, trial: Trial, *, attempt: int = 1, pair: str = "", pieces: tuple[Piece, ...] = ()
-    ) -> Prompt:
+    def compose(self, trial: Trial, *, attempt: int = 1, pair: str = "") -> Prompt:
         """The prompt of a trial. Equal trials, attempts and pair keys give equal prompts.
 
         Raises `SuiteError` when the tier is too small, or the corpus too short or too odd for it.
         """
         key = _key(trial, attempt, pair)
         place = f"{self._seed}/{trial.tier}/{trial.repeat}/{trial.task}"
-        return self._make(trial.tier, trial.task, key, place, pair, pieces)
+        return self._make(trial.tier, trial.task, key, place, pair, self._pieces(trial))
 
     def salted(self, prompt: Prompt, trial: Trial, attempt: int = 1) -> Prompt:
         """The same text behind another salt of the same length, and nothing else changed."""
@@ -157,7 +153,7 @@ class Composer:
         """
         rows = np.flatnonzero(self.corpus.starts[:, 0] == recipe.start)
         if self.corpus.sha256 == recipe.corpus_sha256:
-            fit = self._fitter(recipe.tokens, self._task(recipe.task), recipe.salt, pieces)
+            fit = self._fitter(recipe.tokens, self._task(recipe.task), recipe.salt, self._pieces(trial))
             for row in rows:
                 body = fit(int(row), _MOST_FILLER, False) or fit(int(row), _MOST_FILLER, True)
                 if body is None:
@@ -177,6 +173,11 @@ class Composer:
         )
 
     # --- how it is done ---
+
+    def _pieces(self, trial: Trial) -> tuple[Piece, ...]:
+        if trial.task != "needle":
+            return ()
+        return tuple(fact.piece for fact in trial_facts(trial, self._seed))
 
     def _task(self, name: str) -> Task:
         if name not in self._tasks:

@@ -28,6 +28,14 @@ class Task(Struct, frozen=True, kw_only=True):
     """In completions the text itself is the task: nothing is appended."""
 
 
+class Piece(Struct, frozen=True, kw_only=True):
+    """A line put into the body at a depth: a needle."""
+
+    text: str
+    depth: float
+    """0 for the front of the body, 1 for its end."""
+
+
 def load_task(name: str, base: Path = Path()) -> Task:
     """A task by its name in prompts/tasks, or by the path of a Markdown file below `base`.
 
