@@ -37,6 +37,9 @@ def judge(case: Case) -> Verdict:
     # Counters that hold foreign requests are no witness of what ours reused.
     shared = any(reason.id in ("foreign_traffic", "restart", "replicas") for reason in reasons)
     reuse, speculation = judge_reuse(case, counters_ours=not shared), judge_speculation(case)
+    if any(reason.id in ("no_cold", "cold_before_restart") for reason in reasons):
+        # A miss is then no finding of its own.
+        reuse = reuse._replace(reasons=tuple(r for r in reuse.reasons if r.id != "replay_missed"))
     reasons += [*reuse.reasons, *speculation.reasons]
     return verdict_of(reasons, reuse=reuse.state, speculation=speculation.state)
 

@@ -1,0 +1,161 @@
+"""Client times by the definitions of DESIGN section 2, worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from analysis_cases import MS, exchange, measure, page, stream
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.analysis.timing import repeats_one_piece, times
+from bench.records import Chunks, Exchange, Samples, Usage
+
+
+def chunked(*events: tuple[float, int], tokens: tuple[int, ...] = (), **more: Any) -> Exchange:
+    """Events as (milliseconds, characters)."""
+    chunks = Chunks(
+        at_ns=tuple(int(at * MS) for at, _ in events),
+        chars=tuple(chars for _, chars in events),
+        kinds="".join("c" if chars else "e" for _, chars in events),
+        tokens=tokens,
+    )
+    return exchange(chunks=chunks, **more)
+
+
+def test_ttft_is_the_first_text_and_not_the_first_event() -> None:
+    m = times(chunked((100, 0), (500, 3), (700, 3), (710, 0)), 3)
+    assert m.first_response_s == 0.1 and m.ttft_s == 0.5
+    assert m.total_s == 0.71  # the finish event
+    assert m.decode_tok_s == 2 / 0.2  # 3 tokens, one of them in the first chunk
+    assert m.tpot_s == pytest.approx(0.1)
+
+
+def test_tokens_of_the_first_chunk_are_not_decoded_in_the_span() -> None:
+    m = times(chunked((500, 12), (700, 9), (900, 9), tokens=(4, 7, 10)), 10)
+    assert m.first_chunk_tokens == 4 and m.decode_tok_s == 6 / 0.4
+    # without the server's word it is one token
+    assert times(chunked((500, 12), (700, 9), (900, 9)), 10).first_chunk_tokens == 1
+
+
+def test_below_two_text_chunks_there_is_no_rate() -> None:
+    m = times(chunked((500, 12), (600, 0)), 10)
+    assert m.decode_tok_s is None and m.tpot_s is None and m.icl_p50_s is None
+    assert m.absent["decode_tok_s"] == m.absent["tpot_s"] == "fewer than two text chunks"
+    assert m.ttft_s == 0.5 and m.text_chunks == 1
+
+
+def test_gaps_are_between_text_chunks_and_bursts_are_gaps_of_zero() -> None:
+    m = times(chunked((100, 1), (100, 1), (150, 0), (200, 1), (400, 1)), 4)
+    # gaps: 0, 0.1, 0.2
+    assert m.icl_p50_s == pytest.approx(0.1) and m.icl_max_s == pytest.approx(0.2)
+    assert m.icl_p99_s == pytest.approx(0.198)  # linear between the second and third
+    assert m.arrivals == 3
+
+
+def test_a_trailing_run_of_empty_chunks_ends_at_the_finish_chunk() -> None:
+    m = times(chunked((500, 3), (600, 3), (700, 0), (800, 0), (900, 0)), 5)
+    assert m.unseen_tail and m.decode_tok_s == 4 / 0.4
+    alone = times(chunked((500, 3), (600, 3), (900, 0)), 2)
+    assert not alone.unseen_tail and alone.decode_tok_s == 1 / 0.1
+
+
+def test_the_servers_count_per_chunk_settles_what_trails() -> None:
+    done = times(chunked((500, 3), (600, 3), (700, 0), (800, 0), tokens=(1, 4, 4, 4)), 4)
+    assert not done.unseen_tail and done.decode_tok_s == 3 / 0.1
+    more = times(chunked((500, 3), (600, 3), (800, 0), tokens=(1, 4, 6)), 6)
+    assert more.unseen_tail and more.decode_tok_s == 5 / 0.3
+
+
+def test_an_answer_that_was_cut_off_ends_with_its_last_text() -> None:
+    assert times(chunked((500, 3), (600, 3), (900, 0), finish_reason=None), 3).total_s == 0.6
+
+
+def test_output_tokens_are_never_the_number_of_chunks() -> None:
+    m = measure(exchange(usage=None, chunks=stream(64)))
+    assert m.output_tokens is None and m.decode_tok_s is None
+    assert m.absent["output_tokens"] == "no usage in the reply, and no other witness"
+    assert m.absent["decode_tok_s"] == "the number of output tokens is unknown"
+
+
+def test_without_usage_the_last_count_in_the_stream_is_the_output() -> None:
+    m = measure(chunked((500, 3), (600, 3), tokens=(1, 5), usage=None))
+    assert m.output_tokens == 5 and m.sources["output_tokens"] == "chunks"
+
+
+def test_every_missing_number_has_its_reason() -> None:
+    m = measure(exchange(engine="generic", usage=Usage()))
+    fields = [
+        "prompt_tokens",
+        "output_tokens",
+        "decode_tok_s",
+        "tpot_s",
+        "drafts",
+        "draft_tokens",
+        "accepted_tokens",
+        "acceptance",
+        "acceptance_length",
+        "acceptance_per_position",
+        "cached_tokens",
+        "prefix_reuse",
+        "kv_usage_peak",
+        "running_peak",
+        "waiting_peak",
+        "preemptions",
+        "server_ttft_s",
+        "queue_s",
+        "prefill_s",
+        "server_decode_s",
+        "tokenize_tok_s",
+    ]
+    assert [name for name in fields if getattr(m, name) is None and not m.absent.get(name)] == []
+    assert all(getattr(m, name) is None for name in fields)
+
+
+def test_peaks_are_those_of_the_samples() -> None:
+    samples = Samples(
+        at_ns=(0, 1, 2),
+        took_ns=(1, 1, 1),
+        kv_usage=(0.1, 0.7, None),
+        running=(0.0, 1.0, 1.0),
+        waiting=(1.0, 0.0, None),
+    )
+    m = measure(exchange(samples=samples, before=page(kv_usage=0.0), after=page(kv_usage=0.9)))
+    assert (m.kv_usage_peak, m.running_peak, m.waiting_peak) == (0.9, 1.0, 1.0)
+
+
+def test_the_text_is_hashed_with_reasoning_and_calls() -> None:
+    same = measure(exchange(text="b", reasoning="a", tool_text="c"))
+    assert same.text_sha256 == measure(exchange(text="abc")).text_sha256
+    assert measure(exchange(text="")).text_sha256 is None
+    assert measure(exchange(text="\ud800")).text_sha256  # a lone surrogate of a broken server
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**10), st.integers(0, 9)), min_size=1, max_size=30),
+    st.integers(1, 200),
+)
+def test_times_are_ordered_and_finite_whatever_the_stream(events: list[tuple[int, int]], tokens: int) -> None:
+    ordered = sorted(at for at, _ in events)
+    chunks = Chunks(at_ns=tuple(ordered), chars=tuple(chars for _, chars in events), kinds="c" * len(events))
+    m = times(exchange(chunks=chunks), tokens)
+    if m.ttft_s is None:
+        assert all(chars == 0 for _, chars in events)
+        return
+    assert m.first_response_s is not None and m.total_s is not None
+    assert m.first_response_s <= m.ttft_s <= m.total_s
+    assert m.decode_tok_s is None or 0 < m.decode_tok_s < float("inf")
+    if m.icl_max_s is not None and m.icl_p50_s is not None and m.icl_p99_s is not None:
+        assert 0 <= m.icl_p50_s <= m.icl_p99_s <= m.icl_max_s * (1 + 1e-9)
+
+
+@given(st.text(alphabet="ab ", min_size=1, max_size=8), st.integers(130, 200))
+def test_a_repeated_piece_is_found_behind_any_beginning(piece: str, times_: int) -> None:
+    assert repeats_one_piece("Once upon a time." + piece * times_) is not None
+
+
+def test_ordinary_text_does_not_repeat() -> None:
+    code = "\n".join(f"    value_{n} = compute({n})" for n in range(100))
+    assert repeats_one_piece(code) is None
+    assert repeats_one_piece("") is None
