@@ -146,8 +146,8 @@ class Composer:
         key = f"warmup/{pair}/{number}"
         return self._make(tokens, self.settings.task, key, f"{self._seed}/{key}/{tokens}", pair, ())
 
-    def again(self, recipe: PromptRecipe, *, pair: str = "", pieces: tuple[Piece, ...] = ()) -> Prompt:
-        """The prompt of an earlier run's recipe, proven by its hash; for resumed runs.
+    def again(self, recipe: PromptRecipe, trial: Trial, *, pair: str = "") -> Prompt:
+        """The prompt that an interrupted run made for a trial, from its recipe, proven by its hash.
 
         Raises `SuiteError` when corpus, tokenizer or task are no longer what they were.
         """
@@ -201,9 +201,11 @@ class Composer:
 
     def _ids(self, text: str) -> Ids:
         """Ids of a text, kept for the next call: counting and sending need the same ones."""
-        if self._encoded is None or self._encoded[0] != text:
-            self._encoded = text, self.tokenizer.encode(text)
-        return self._encoded[1]
+        kept = self._encoded
+        if kept is None or kept[0] != text:
+            kept = text, self.tokenizer.encode(text)
+            self._encoded = kept
+        return kept[1]
 
     def _make(
         self, tokens: int, task_name: str, key: str, place: str, pair: str, pieces: tuple[Piece, ...]

@@ -156,14 +156,9 @@ def _message(entry: Any, where: str) -> ChatMessage:
     role, content = entry.get("role"), entry.get("content")
     _expect(role in _ROLES, where, f"role {str(role)[:40]!r} is none of {', '.join(_ROLES)}")
     if isinstance(content, list):
-        texts = [
-            part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"
-        ]
-        _expect(
-            len(texts) == len(content) and all(isinstance(t, str) for t in texts),
-            where,
-            "parts other than text",
-        )
+        parts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]
+        texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
+        _expect(len(texts) == len(content), where, "parts other than text")
         content = "\n".join(texts)
     _expect(isinstance(content, str) and bool(content.strip()), where, "no text")
     at = entry.get("timestamp")
