@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from bench.cli import serve
+from bench.cli import demo, run, serve
 from bench.errors import BenchError
 
 app = typer.Typer(
@@ -23,6 +23,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("demo")(demo.demo)
+app.command("plan")(run.plan)
+app.command("run")(run.run)
+
 servers = typer.Typer(help="Start a server of our own on loopback.", no_args_is_help=True)
 servers.command("llama")(serve.llama)
 app.add_typer(servers, name="serve")

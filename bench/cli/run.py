@@ -1,0 +1,123 @@
+"""`ctxbench plan`, `ctxbench run`: from a suite file to a run directory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from bench.run.progress import Progress
+
+INTERRUPTED = 130
+
+ResultsFolder = Annotated[Path, typer.Option(help="Folder in which the run directory is made.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+Json = Annotated[bool, typer.Option("--json", help="Print for machines.")]
+NoReport = Annotated[bool, typer.Option("--no-report", help="Measure only; ctxbench report does the rest.")]
+
+
+def plan(
+    suite: Annotated[Path, typer.Argument(help="The suite file (TOML).")],
+    json: Json = False,
+) -> None:
+    """Print the trials of a suite in sending order; sends nothing. Example:
+
+    ctxbench plan prompts/suites/laptop.toml
+    """
+    from bench.plan.suite import read_suite
+    from bench.plan.trials import plan as plan_trials
+
+    checked, _ = read_suite(suite)
+    trials = plan_trials(checked)
+    if json:
+        import msgspec
+
+        print(msgspec.json.format(msgspec.json.encode(trials), indent=1).decode())
+        return
+    for number, trial in enumerate(trials, 1):
+        print(f"{number:5}  {trial.id}")
+    prompt_tokens = sum(trial.tier for trial in trials)
+    order = "routes take turns" if checked.interleave else "one route after another"
+    print(
+        f"{len(trials)} trials, {order}: {prompt_tokens:,} prompt tokens and "
+        f"{len(trials) * checked.output_tokens:,} output tokens at most",
+        file=sys.stderr,
+    )
+
+
+def run(
+    suite: Annotated[Path | None, typer.Argument(help="The suite file (TOML).")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with an interrupted run directory; no suite file then.")
+    ] = None,
+    results: ResultsFolder = Path("results"),
+    route: Annotated[
+        list[str] | None, typer.Option(help="Measure only this route (may be given several times).")
+    ] = None,
+    no_report: NoReport = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure a suite against its live servers. Ctrl-C keeps all that was measured. Example:
+
+    ctxbench run prompts/suites/laptop.toml
+    """
+    from bench.errors import SuiteError
+    from bench.plan.suite import read_suite
+    from bench.run.study import Order, start
+    from bench.run.study import resume as resume_run
+
+    if (suite is None) == (resume is None):
+        raise SuiteError("give either a suite file or --resume RUN")
+    if resume is not None:
+        if route:
+            raise SuiteError("--route belongs to a new run; a resumed one has its routes already")
+        execute(lambda progress: resume_run(resume, progress), report=not no_report, quiet=quiet)
+        return
+    assert suite is not None  # noqa: S101 - one of the two, see above
+    checked, text = read_suite(suite)
+    order = Order(
+        suite=checked, suite_text=text, results=results, folder=suite.parent, routes=tuple(route or ())
+    )
+    execute(lambda progress: start(order, progress), report=not no_report, quiet=quiet)
+
+
+def execute(
+    work: Callable[[Progress], Coroutine[Any, Any, Path]], *, report: bool = True, quiet: bool = False
+) -> Path:
+    """Runs a study while showing its progress, then prints its report, however it ended.
+
+    Leaves with exit code 130 after Ctrl-C, once the report of what there is has been written.
+    """
+    from bench.cli.show import shown
+    from bench.run.progress import Progress
+    from bench.wire.loop import run as run_loop
+
+    progress = Progress()
+    try:
+        with shown(progress, quiet=quiet):
+            path = run_loop(work(progress))
+    except KeyboardInterrupt:
+        if progress.path is not None:
+            _conclude(progress.path, report)
+            print(f"interrupted; go on with: ctxbench run --resume {progress.path}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception:
+        if progress.path is not None:
+            _conclude(progress.path, report)
+        raise
+    _conclude(path, report)
+    return path
+
+
+def _conclude(path: Path, report: bool) -> None:
+    """The table, the files and where they are."""
+    from bench.cli.report import print_run
+
+    if report:
+        print_run(path)
+    else:
+        print(path)

@@ -1,0 +1,117 @@
+"""Shows a run's progress: a bar on a terminal, plain lines elsewhere, nothing when quiet."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+from bench.run.progress import Progress
+
+_PERIOD_S = 0.5
+
+
+@contextlib.contextmanager
+def shown(progress: Progress, *, quiet: bool = False) -> Iterator[None]:
+    """Shows `progress` on stderr while the context lasts, from a slow timer of its own."""
+    if quiet:
+        yield
+        return
+    show = _Bar(progress) if sys.stderr.isatty() else _Lines(progress)
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.wait(_PERIOD_S):
+            show.update()
+
+    thread = threading.Thread(target=work, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        show.update()
+        show.close()
+
+
+def describe(progress: Progress, now_ns: int) -> str:
+    """What happens right now, e.g. `mtp4 564,577 cold: prefill 212 s of about 690 s`."""
+    trial = progress.trial
+    what = f"{trial.route} {trial.tier:,} {trial.condition}: " if trial else ""
+    waited = (now_ns - progress.phase_since_ns) / 1e9 if progress.phase_since_ns else 0.0
+    text = f"{what}{progress.phase}"
+    if progress.phase == "prefill":
+        text += f" {waited:.0f} s"
+        if progress.expected_ttft_s is not None:
+            text += f" of about {progress.expected_ttft_s:.0f} s"
+    if progress.phase == "decode" and progress.bytes_read:
+        text += f" {progress.bytes_read / 1000:.0f} kB"
+    if progress.kv_usage is not None and progress.phase in ("prefill", "decode"):
+        text += f", KV {progress.kv_usage:.0%}"
+    return text
+
+
+def duration(seconds: float) -> str:
+    """`47 s`, `12 min`, `3 h 05 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+class _Bar:
+    """A tqdm bar: trials done, what happens now, and the time left."""
+
+    def __init__(self, progress: Progress) -> None:
+        from tqdm import tqdm
+
+        self._progress = progress
+        self._shown = 0
+        self._bar = tqdm(
+            total=progress.total,
+            file=sys.stderr,
+            dynamic_ncols=True,
+            bar_format="{n_fmt}/{total_fmt} {bar:18} {desc}{postfix}",
+            leave=False,
+        )
+
+    def update(self) -> None:
+        progress, bar = self._progress, self._bar
+        while self._shown < len(progress.notes):
+            bar.write(progress.notes[self._shown], file=sys.stderr)
+            self._shown += 1
+        bar.total, bar.n = progress.total, progress.done
+        left = progress.left_s
+        if left is not None and progress.phase_since_ns:
+            bar.set_postfix_str(f"{duration(max(0.0, left))} left", refresh=False)
+        bar.set_description_str(describe(progress, time.monotonic_ns()), refresh=False)
+        bar.refresh()
+
+    def close(self) -> None:
+        self._bar.close()
+
+
+class _Lines:
+    """A line whenever a trial is done, for logs and pipes."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._shown = 0
+        self._done = progress.done
+
+    def update(self) -> None:
+        progress = self._progress
+        while self._shown < len(progress.notes):
+            print(progress.notes[self._shown], file=sys.stderr)
+            self._shown += 1
+        if progress.done != self._done:
+            self._done = progress.done
+            left = f", about {duration(progress.left_s)} left" if progress.left_s is not None else ""
+            now = describe(progress, time.monotonic_ns())
+            print(f"{progress.done}/{progress.total} trials done{left}; {now}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        sys.stderr.flush()

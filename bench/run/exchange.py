@@ -1,0 +1,196 @@
+"""One exchange, from the idle server to the settled counters."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from bench.errors import EngineError
+from bench.prompting.compose import Prompt
+from bench.records import Exchange, Samples, Scrape, Trial
+from bench.run.progress import Progress
+from bench.run.session import Session
+from bench.wire.client import Prepared, finish
+from bench.wire.lag import LagMeter
+from bench.wire.sampler import Sampler
+from bench.wire.scrape import scrape, wait_idle, wait_settled
+
+_PATHS = {"chat": "/chat/completions", "completions": "/completions", "tokens": "/completions"}
+_SCRAPE_TIMEOUT_S = 30.0
+_IDLE_LIMIT_S = 900.0  # a cut-off cold prompt may still be prefilling for minutes
+_SETTLE_LIMIT_S = 10.0
+_RETURN_LIMIT_S = 60.0
+_RETURN_PERIOD_S = 2.0
+
+StorePage = Callable[[str, str], Awaitable[str]]
+"""(name, page) -> path within the run directory."""
+Purpose = Literal["trial", "warmup", "prime"]
+
+
+class Body(Struct, frozen=True, kw_only=True):
+    """A request ready to send, and its fields without the prompt, for the record."""
+
+    data: bytes
+    fields: dict[str, object]
+
+
+def utc_now() -> str:
+    """Wall clock for people and logs, ISO 8601 in UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def body_of(session: Session, prompt: Prompt, output_tokens: int) -> Body:
+    """The request body: explicit fields first, the prompt last, encoded once."""
+    fields: dict[str, object] = {
+        "model": session.model,
+        "max_tokens": output_tokens,
+        **session.dialect.body_fields(session.route.request),
+    }
+    return Body(data=msgspec.json.encode({**fields, **prompt.fields()}), fields=fields)
+
+
+class Exchanger:
+    """Sends one request at a time and records everything around it."""
+
+    def __init__(self, store_page: StorePage, progress: Progress) -> None:
+        self._store_page = store_page
+        self._progress = progress
+        self._body: tuple[tuple[str, str, int], Body] | None = None
+        self.server_s = 0.0
+        """Time spent waiting for servers: idle, scrapes, the exchange itself, settling."""
+
+    async def perform(
+        self, session: Session, prompt: Prompt, trial: Trial, attempt: int, purpose: Purpose
+    ) -> Exchange:
+        """One exchange. A failure is in the record; cut off by Ctrl-C, so is that."""
+        prepared, fields = self._prepare(session, prompt, trial)
+        name = f"{trial.id.replace('/', '-')}-{purpose}{attempt}"
+        started = time.monotonic()
+        self._enter("waiting until idle")
+        idle = (
+            await wait_idle(lambda: self._look(session), session.dialect, limit_s=_IDLE_LIMIT_S)
+            if session.metrics_url
+            else None
+        )
+        before = await self._kept(session, f"{name}-before")
+        async with LagMeter() as meter:
+            window = meter.window()
+            raw, samples = await self._exchange(session, prepared)
+            client = window.close()
+        self.server_s += time.monotonic() - started
+        exchange = await finish(
+            raw,
+            prepared,
+            trial=trial,
+            prompt=prompt.recipe,
+            request=fields,
+            attempt=attempt,
+            purpose=purpose,
+            engine=session.dialect.name,
+        )
+        exchange = msgspec.structs.replace(
+            exchange,
+            before=before,
+            samples=samples,
+            client=client,
+            idle_wait_s=idle.waited_s if idle else None,
+        )
+        if session.metrics_url is None or before is None or _is_cut_off(exchange):
+            return exchange
+        return await self._settle(session, exchange, before, f"{name}-after")
+
+    async def is_back(self, session: Session) -> bool:
+        """Whether a server that refused us answers again within a minute."""
+        end = time.monotonic() + _RETURN_LIMIT_S
+        while time.monotonic() < end:
+            try:
+                await session.client.get_json(f"{session.route.base_url}/models", timeout_s=5.0)
+                return True
+            except EngineError:
+                await asyncio.sleep(_RETURN_PERIOD_S)
+        return False
+
+    def _prepare(self, session: Session, prompt: Prompt, trial: Trial) -> tuple[Prepared, dict[str, object]]:
+        """Everything that can be done before `sent`; a replay reuses the bytes of its cold prompt."""
+        key = (session.route.name, prompt.recipe.sha256, trial.output_tokens)
+        if self._body is None or self._body[0] != key:
+            self._body = (key, body_of(session, prompt, trial.output_tokens))
+        body = self._body[1]
+        settings = session.route.request
+        prepared = session.client.prepare(
+            _PATHS[settings.endpoint],
+            body.data,
+            timeouts=settings.timeouts,
+            prompt_tokens=prompt.recipe.tokens,
+            endpoint=settings.endpoint,
+        )
+        return prepared, body.fields
+
+    async def _exchange(self, session: Session, prepared: Prepared) -> tuple[Any, Samples]:
+        """The measured part: a warm connection, the request, gauges sampled meanwhile."""
+        with contextlib.suppress(EngineError):  # the exchange will meet the same trouble and record it
+            await session.client.warm()
+        self._enter("prefill")
+        if session.metrics_url is None:
+            return await session.client.exchange(prepared, keep_cancelled=True), Samples()
+        async with Sampler(lambda: self._look(session)) as sampler:
+            raw = await session.client.exchange(prepared, keep_cancelled=True)
+        return raw, sampler.samples(raw.sent_ns, raw.sent_ns + raw.ended_ns)
+
+    async def _settle(self, session: Session, exchange: Exchange, before: Scrape, name: str) -> Exchange:
+        """Waits until the counters hold all of our request, and keeps the page that says so."""
+        self._enter("settling")
+        started = time.monotonic()
+        page: list[str | None] = [None]
+
+        async def look() -> Scrape:
+            found, page[0] = await self._scrape(session)
+            return found
+
+        wait = await wait_settled(
+            look,
+            session.dialect,
+            before,
+            exchange.usage,
+            failed=exchange.failure is not None,
+            limit_s=_SETTLE_LIMIT_S,
+        )
+        after = await self._with_file(wait.last, page[0], name)
+        self.server_s += time.monotonic() - started
+        return msgspec.structs.replace(
+            exchange, after=after, settle_s=wait.waited_s, settled=wait.reached is True
+        )
+
+    async def _kept(self, session: Session, name: str) -> Scrape | None:
+        if session.metrics_url is None:
+            return None
+        found, page = await self._scrape(session)
+        return await self._with_file(found, page, name)
+
+    async def _with_file(self, found: Scrape, page: str | None, name: str) -> Scrape:
+        if page is None:
+            return found
+        return msgspec.structs.replace(found, file=await self._store_page(name, page))
+
+    async def _scrape(self, session: Session) -> tuple[Scrape, str | None]:
+        assert session.metrics_url is not None  # noqa: S101 - callers ask before
+        return await scrape(session.client, session.metrics_url, session.dialect, timeout_s=_SCRAPE_TIMEOUT_S)
+
+    async def _look(self, session: Session) -> Scrape:
+        found, _ = await self._scrape(session)
+        self._progress.kv_usage = found.values.get("kv_usage")
+        return found
+
+    def _enter(self, phase: Any) -> None:
+        self._progress.enter(phase, time.monotonic_ns())
+
+
+def _is_cut_off(exchange: Exchange) -> bool:
+    return exchange.failure is not None and exchange.failure.kind == "cancelled"

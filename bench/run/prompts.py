@@ -1,0 +1,175 @@
+"""Builds the composers of a run: tokenizer, corpus, and the chat template as each server applies it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from bench.errors import EngineError, SuiteError
+from bench.prompting.borders import IndexedCorpus, index_corpus
+from bench.prompting.cache import default_cache_dir
+from bench.prompting.compose import Composer
+from bench.prompting.corpus import Corpus, load_corpus
+from bench.prompting.template import TOKEN_IDS, Message, Template, measure_template, measure_text
+from bench.prompting.tokens import (
+    ServerTokenizer,
+    Tokenizer,
+    compare_with_server,
+    load_tokenizer,
+    server_identity,
+)
+from bench.records import RunInfo
+from bench.run.session import Session
+
+_TOKENIZE_TIMEOUT_S = 300.0
+_COMPARED_SAMPLES = 10
+
+Post = Callable[[str, dict[str, Any]], Any]
+"""POSTs JSON to a path of the server from a worker thread; blocks until the answer is there."""
+
+
+class Counting(Struct, frozen=True, kw_only=True):
+    """How one route's prompts are counted."""
+
+    tokenizer: Tokenizer
+    template: Template
+
+
+async def composers(
+    info: RunInfo, sessions: Mapping[str, Session], *, folder: Path, taken: Iterable[str] = ()
+) -> dict[str, Composer]:
+    """A composer per route; routes that count alike share one, and so get equal prompts.
+
+    `folder`: where the suite's relative paths start. `taken`: salts of earlier sessions of the run.
+    Raises `SuiteError` when corpus, task or tokenizer cannot be used, `EngineError` when a server
+    does not tokenise as it should.
+    """
+    settings = info.suite.prompt
+    cache = default_cache_dir()
+    corpus = await asyncio.to_thread(load_corpus, settings.corpus, base=folder, cache=cache)
+    loop = asyncio.get_running_loop()
+    made: dict[tuple[str, Template], Composer] = {}
+    indexed: dict[str, IndexedCorpus] = {}
+    by_route: dict[str, Composer] = {}
+    salts = tuple(taken)
+    for name, session in sessions.items():
+        post = _blocking_post(session, loop)
+        counting = await asyncio.to_thread(_counting, info, session, corpus, folder, cache, post)
+        tokenizer = counting.tokenizer
+        identity = tokenizer.identity.sha256
+        if identity not in indexed:
+            need = max(info.suite.tiers) * 3 // 2
+            indexed[identity] = await asyncio.to_thread(
+                index_corpus, corpus, tokenizer, need_tokens=need, cache=cache
+            )
+        key = (identity, counting.template)
+        if key not in made:
+            made[key] = await asyncio.to_thread(
+                Composer,
+                tokenizer,
+                indexed[identity],
+                settings,
+                template=counting.template,
+                nonce=info.nonce,
+                seed=info.suite.seed,
+                taken=salts,
+                cache=cache,
+                base=folder,
+            )
+        by_route[name] = made[key]
+    return by_route
+
+
+def _counting(
+    info: RunInfo, session: Session, corpus: Corpus, folder: Path, cache: Path, post: Post
+) -> Counting:
+    """Tokenizer and template of a route, proven against its server where the server tokenises."""
+    server = _ServerCount(session, post)
+    settings = info.suite.prompt
+    if settings.tokenizer is None:
+        if not server.tokenises:
+            raise SuiteError(
+                f"route {session.route.name}: this server has no /tokenize, so prompts cannot be counted: "
+                "give [prompt] tokenizer, the path of the model's tokenizer.json"
+            )
+        tokenizer: Tokenizer = ServerTokenizer(server.ask, server_identity(server.ask, session.model))
+    else:
+        samples = corpus.samples(_COMPARED_SAMPLES)
+        tokenizer = load_tokenizer(folder / settings.tokenizer, samples=samples, cache=cache)
+        if server.tokenises and (problem := compare_with_server(tokenizer, server.ask, samples)):
+            raise SuiteError(f"route {session.route.name}: {problem}")
+    endpoint = session.route.request.endpoint
+    if endpoint == "tokens":
+        return Counting(tokenizer=tokenizer, template=TOKEN_IDS)
+    if endpoint == "completions":
+        return Counting(tokenizer=tokenizer, template=measure_text(server.count_text, tokenizer))
+    return Counting(tokenizer=tokenizer, template=measure_template(server.count_chat, tokenizer))
+
+
+class _ServerCount:
+    """What a server itself counts: through its /tokenize, else by one-token requests."""
+
+    def __init__(self, session: Session, post: Post) -> None:
+        self._session = session
+        self._dialect = session.dialect
+        self._post = post
+        self.tokenises = self._dialect.tokenize_request("a", session.model) is not None
+
+    def ask(self, text: str) -> tuple[list[int], list[bytes] | None]:
+        """Token ids of a text and, where the server gives them, the tokens' bytes."""
+        model = self._session.model
+        request = self._dialect.pieces_request(text, model) or self._dialect.tokenize_request(text, model)
+        if request is None:
+            raise EngineError(f"route {self._session.route.name}: the server has no /tokenize")
+        answer = self._post(*request)
+        return self._dialect.read_tokens(answer), self._dialect.read_pieces(answer)
+
+    def count_text(self, text: str) -> int:
+        """Tokens of a completion's prompt, an opening token included."""
+        return self._one_token_request("/completions", {"prompt": text})
+
+    def count_chat(self, messages: list[Message]) -> int | list[int]:
+        """Tokens of a chat with its template."""
+        settings = self._session.route.request
+        steps = self._dialect.tokenize_messages_request(
+            messages, self._session.model, settings.chat_template_kwargs
+        )
+        if steps is None:
+            return self._one_token_request("/chat/completions", {"messages": messages})
+        answer: object = None
+        for step in steps:
+            answer = self._post(step.path, step.body_after(answer))
+        return self._dialect.read_tokens(answer)
+
+    def _one_token_request(self, path: str, prompt: dict[str, Any]) -> int:
+        """Asks the model itself, with a throw-away text that no measured prompt shares."""
+        session = self._session
+        body = {"model": session.model, "max_tokens": 1, "temperature": 0, **prompt}
+        kwargs = session.route.request.chat_template_kwargs
+        if kwargs and "messages" in prompt:
+            body["chat_template_kwargs"] = kwargs
+        version = session.route.base_url.removeprefix(session.root)
+        answer = self._post(version + path, body)
+        usage = answer.get("usage") if isinstance(answer, Mapping) else None
+        tokens = usage.get("prompt_tokens") if isinstance(usage, Mapping) else None
+        if not isinstance(tokens, int):
+            raise EngineError(
+                f"route {session.route.name}: the server's answer has no usage.prompt_tokens; "
+                "no prompt length can be proven without it"
+            )
+        return tokens
+
+
+def _blocking_post(session: Session, loop: asyncio.AbstractEventLoop) -> Post:
+    def post(path: str, body: dict[str, Any]) -> Any:
+        work: Future[Any] = asyncio.run_coroutine_threadsafe(
+            session.client.post_json(session.root + path, body, timeout_s=_TOKENIZE_TIMEOUT_S), loop
+        )
+        return work.result()
+
+    return post

@@ -1,0 +1,255 @@
+"""Works through a plan: the only place where exchanges follow each other.
+
+For every block of trials the runner sends each group (a cold prompt, its replays, its salted twin),
+then repeats what came out invalid, with fresh salts. Every entry is in the journal before the next
+request is sent. The same code runs a new run and the rest of an interrupted one: what is left is
+read from the ledger, never from the position in a loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from typing import Literal
+
+from bench.analysis.measure import Measurer
+from bench.errors import EngineError
+from bench.journal import Entry, Journal
+from bench.plan.trials import groups, pair_key
+from bench.prompting.compose import Composer, Prompt
+from bench.records import Event, Exchange, Measurement, RunInfo, Trial
+from bench.run.exchange import Exchanger, utc_now
+from bench.run.ledger import STARTED, Ledger
+from bench.run.progress import Progress
+from bench.run.session import Session
+
+Purpose = Literal["trial", "warmup", "prime"]
+
+FINISHED = "finished"
+"""Name of the event at the end of a session, with its account of time."""
+SHORT_WARMUP = 4096
+"""Tokens of a warm-up prompt: at least two prefill chunks of the usual 2,048."""
+
+
+class Runner:
+    """One run in progress. Use `run()` once; afterwards the journal holds everything."""
+
+    def __init__(
+        self,
+        info: RunInfo,
+        journal: Journal,
+        sessions: Mapping[str, Session],
+        composers: Mapping[str, Composer],
+        progress: Progress,
+    ) -> None:
+        self._info = info
+        self._suite = info.suite
+        self._journal = journal
+        self._sessions = sessions
+        self._composers = composers
+        self._progress = progress
+        self._measurer = Measurer(info)
+        self._ledger = Ledger(info.suite.retry_invalid)
+        # One thread: lines keep their order, and no fsync ever holds up the event loop.
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
+        self._exchanger = Exchanger(self._store_page, progress)
+        self._warm: set[str] = set()
+        self._gone: set[str] = set()
+
+    def recall(self, entries: Iterator[Entry]) -> None:
+        """Takes in what earlier sessions of this run have done."""
+        for entry in entries:
+            self._take_in(entry)
+
+    async def run(self) -> None:
+        """Warms up every route and sends all that is left.
+
+        Cancelled, it leaves a sound journal with the request in flight marked as such. Raises
+        `EngineError` at the end when trials are left because a server went away.
+        """
+        plan = self._info.plan
+        self._progress.total = len(plan)
+        self._show_done()
+        started_ns = time.monotonic_ns()
+        try:
+            for block in self._blocks():
+                if self._ledger.left(block):
+                    await self._run_block(block)
+        finally:
+            self._progress.enter("finished", time.monotonic_ns())
+            await self._note(FINISHED, data=self._account(started_ns))
+            self._writer.shutdown(wait=True)
+        if self._gone:
+            routes = ", ".join(sorted(self._gone))
+            raise EngineError(
+                f"the server of {routes} went away; {len(self._ledger.left(plan))} of {len(plan)} trials "
+                f"are left: start it again, then ctxbench run --resume {self._journal.path}"
+            )
+
+    def _blocks(self) -> Iterator[list[Trial]]:
+        """Interleaved: one repeat of all routes; else one repeat of one route."""
+
+        def block_of(trial: Trial) -> tuple[int, str]:
+            return trial.repeat, "" if self._suite.interleave else trial.route
+
+        for _, block in groupby(self._info.plan, key=block_of):
+            yield list(block)
+
+    async def _run_block(self, block: Sequence[Trial]) -> None:
+        for route in dict.fromkeys(trial.route for trial in block):
+            await self._warm_up(route)
+        for group in groups(block):
+            untried = [trial for trial in group if not self._ledger.is_tried(trial)]
+            await self._send_group(group, untried, fresh=False)
+        for _ in range(self._suite.retry_invalid):
+            for group in groups(block):
+                await self._send_group(group, self._ledger.left(group), fresh=True)
+
+    async def _warm_up(self, route: str) -> None:
+        """One unmeasured prompt of other text, once a session."""
+        if self._suite.warmup == "none" or route in self._warm or route in self._gone:
+            return
+        self._warm.add(route)
+        longest = max(self._suite.tiers)
+        tokens = longest if self._suite.warmup == "tier" else min(SHORT_WARMUP, longest // 2)
+        trial = Trial(
+            id=f"{route}/warmup", route=route, tier=tokens, condition="cold", repeat=0, output_tokens=8
+        )
+        attempt = self._ledger.next_attempt(trial)
+        composer, pair = self._composers[route], self._pair(trial)
+        prompt = await asyncio.to_thread(composer.compose_warmup, tokens, number=attempt, pair=pair)
+        await self._send(trial, prompt, attempt, "warmup")
+
+    async def _send_group(self, group: Sequence[Trial], wanted: Sequence[Trial], *, fresh: bool) -> None:
+        """Sends the `wanted` trials of a group, and what their conditions need before them.
+
+        `fresh`: a replay is repeated behind a new cold prompt, not behind the one it missed.
+        """
+        if not wanted or group[0].route in self._gone:
+            return
+        cold, *others = group
+        prompt: Prompt | None = None
+        if cold in wanted:
+            prompt, sent = await self._send_cold(cold, "trial")
+            if not sent:
+                return  # nothing to replay; all of the group is left for the retry
+        if replays := [trial for trial in wanted if trial.condition == "replay"]:
+            prompt = prompt or (None if fresh else await self._prompt_in_cache(group))
+            if prompt is None:
+                prompt, sent = await self._send_cold(cold, "prime")
+                if not sent:
+                    return
+            await self._send_replays(others, replays, prompt)
+        for trial in wanted:
+            if trial.condition == "salted":
+                await self._send_salted(cold, trial, prompt)
+
+    async def _send_cold(self, cold: Trial, purpose: Purpose) -> tuple[Prompt, bool]:
+        attempt = self._ledger.next_attempt(cold)
+        prompt = await self._compose(cold, attempt)
+        exchange = await self._send(cold, prompt, attempt, purpose)
+        return prompt, exchange.failure is None
+
+    async def _send_replays(self, others: Sequence[Trial], wanted: Sequence[Trial], prompt: Prompt) -> None:
+        """Replays in order; one that is valid already is sent again unmeasured, for its place."""
+        for trial in others:
+            if trial.condition != "replay" or trial.route in self._gone:
+                continue
+            purpose: Purpose = "trial" if trial in wanted else "prime"
+            await self._send(trial, prompt, self._ledger.next_attempt(trial), purpose)
+            if trial == wanted[-1]:
+                return
+
+    async def _send_salted(self, cold: Trial, trial: Trial, prompt: Prompt | None) -> None:
+        if trial.route in self._gone:
+            return
+        if prompt is None:
+            prompt = await self._compose(cold, max(1, self._ledger.next_attempt(cold) - 1))
+        attempt = self._ledger.next_attempt(trial)
+        salted = await asyncio.to_thread(self._composers[trial.route].salted, prompt, trial, attempt)
+        await self._send(trial, salted, attempt, "trial")
+
+    async def _prompt_in_cache(self, group: Sequence[Trial]) -> Prompt | None:
+        """The cold prompt an earlier session left in the server's cache, if it may still be there."""
+        last = self._ledger.last_sent(group)
+        if last is None or self._restarted_since(last):
+            return None
+        composer, pair = self._composers[last.trial.route], self._pair(last.trial)
+        return await asyncio.to_thread(composer.again, last.prompt, pair=pair)
+
+    def _restarted_since(self, exchange: Exchange) -> bool:
+        now = self._sessions[exchange.trial.route].facts.started_at
+        then = exchange.after.values.get("process_start") if exchange.after else None
+        return now is not None and then is not None and now != then
+
+    async def _compose(self, cold: Trial, attempt: int) -> Prompt:
+        self._progress.enter("composing", time.monotonic_ns())
+        composer = self._composers[cold.route]
+        return await asyncio.to_thread(composer.compose, cold, attempt=attempt, pair=self._pair(cold))
+
+    def _pair(self, trial: Trial) -> str:
+        return pair_key(self._suite, self._suite.route(trial.route))
+
+    async def _send(self, trial: Trial, prompt: Prompt, attempt: int, purpose: Purpose) -> Exchange:
+        """One exchange, in the journal before this returns, also when it was cut off."""
+        self._progress.trial = trial
+        await self._note(STARTED, data={"trial": trial.id, "attempt": attempt, "purpose": purpose})
+        session = self._sessions[trial.route]
+        exchange = await self._exchanger.perform(session, prompt, trial, attempt, purpose)
+        await self._keep(exchange)
+        if exchange.failure and exchange.failure.kind == "cancelled":
+            raise asyncio.CancelledError  # it was held back until the exchange was in the journal
+        if exchange.failure and exchange.failure.kind in ("refused", "connect_timeout"):
+            await self._wait_for_return(session)
+        return exchange
+
+    async def _wait_for_return(self, session: Session) -> None:
+        """After a refused connection: gives a restarting server a moment, then gives the route up."""
+        if not await self._exchanger.is_back(session):
+            self._gone.add(session.route.name)
+            self._progress.notes.append(f"route {session.route.name}: the server is gone; its trials wait")
+
+    async def _keep(self, exchange: Exchange) -> None:
+        await self._append(exchange)
+        self._take_in(exchange)
+        self._show_done()
+
+    def _take_in(self, entry: Entry) -> None:
+        """The same bookkeeping for what is happening and for what a journal recalls."""
+        if isinstance(entry, Event):
+            self._ledger.note_event(entry)
+            return
+        measurement: Measurement | None = None
+        if entry.purpose == "trial":
+            measurement = self._measurer.add(entry)
+        else:
+            self._measurer.skip(entry)
+        self._ledger.note_exchange(entry, measurement)
+        if measurement is not None and not measurement.verdict.valid:
+            self._progress.invalid += 1
+            reasons = ", ".join(reason.id for reason in measurement.verdict.reasons)
+            self._progress.notes.append(f"{entry.trial.id} is invalid: {reasons}")
+
+    async def _note(self, name: str, message: str = "", data: dict[str, object] | None = None) -> None:
+        event = Event(name=name, at=utc_now(), message=message, data=data or {})
+        await self._append(event)
+        self._take_in(event)
+
+    async def _append(self, entry: Entry) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._writer, self._journal.append, entry)
+
+    async def _store_page(self, name: str, page: str) -> str:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._writer, self._journal.store_scrape, name, page)
+
+    def _show_done(self) -> None:
+        self._progress.done = len(self._info.plan) - len(self._ledger.left(self._info.plan))
+
+    def _account(self, started_ns: int) -> dict[str, object]:
+        """Where the time went: `harness_s` is what the servers did not need."""
+        wall_s = (time.monotonic_ns() - started_ns) / 1e9
+        server_s = self._exchanger.server_s
+        return {"wall_s": wall_s, "server_s": server_s, "harness_s": wall_s - server_s}

@@ -1,0 +1,134 @@
+"""A route whose server has been asked who it is: address, dialect, facts and client in one hand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from bench import engines
+from bench.engines.base import Dialect
+from bench.engines.metrics import read_page
+from bench.errors import EngineError, SuiteError
+from bench.records import Route, ServerFacts
+from bench.wire.client import Client
+
+_PROBE_TIMEOUT_S = 15.0
+_METRICS_TIMEOUT_S = 30.0  # llama.cpp answers between two batches of a long prefill
+
+
+class Session(Struct, frozen=True, kw_only=True, eq=False):
+    """One connected route."""
+
+    route: Route
+    client: Client
+    dialect: Dialect
+    facts: ServerFacts
+    model: str
+    metrics_url: str | None
+    """`None`: the server has no metrics page; what needs one is absent."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def root(self) -> str:
+        """The server's address without the version part."""
+        return root_of(self.route)
+
+
+def root_of(route: Route) -> str:
+    """`http://h:8000/v1` -> `http://h:8000`: where `/metrics`, `/tokenize` and the like are."""
+    return route.base_url.removesuffix("/v1")
+
+
+def api_key(route: Route) -> str | None:
+    """The route's key out of its environment variable.
+
+    Raises `SuiteError` when the variable is not set.
+    """
+    if route.api_key_env is None:
+        return None
+    key = os.environ.get(route.api_key_env)
+    if not key:
+        raise SuiteError(f"route {route.name}: the environment variable {route.api_key_env} is not set")
+    return key
+
+
+async def connect(route: Route, client: Client) -> Session:
+    """Asks a route's server for its model, its engine and its limits; sends no generation request.
+
+    Raises `EngineError` when it cannot be reached, refuses the key, or does not serve the model.
+    """
+    models = await client.get_json(f"{route.base_url}/models", timeout_s=_PROBE_TIMEOUT_S)
+    model = _choose_model(route, models)
+    page, metrics_note = await _metrics_page(route, client)
+    probes = await _probe(route, client)
+    probes["/v1/models"] = _only(models, model)
+    dialect = engines.get(route.engine) if route.engine else engines.detect(probes, page)
+    read = read_page(page, dialect) if page is not None else None
+    facts = dialect.facts(probes, read.values if read else {}, read.info if read else {})
+    return Session(
+        route=route,
+        client=client,
+        dialect=dialect,
+        facts=facts,
+        model=model,
+        metrics_url=metrics_url(route) if page is not None else None,
+        notes=(metrics_note,) if metrics_note else (),
+    )
+
+
+def metrics_url(route: Route) -> str:
+    """Where the route's metrics page is."""
+    return route.metrics_url or f"{root_of(route)}/metrics"
+
+
+def _choose_model(route: Route, models: object) -> str:
+    data = models.get("data") if isinstance(models, Mapping) else None
+    entries = data if isinstance(data, list) else []
+    served = [
+        entry["id"] for entry in entries if isinstance(entry, Mapping) and isinstance(entry.get("id"), str)
+    ]
+    if not served:
+        raise EngineError(f"route {route.name}: {route.base_url}/models lists no model; is base_url right?")
+    if route.model is None:
+        if len(served) > 1:
+            names = ", ".join(served[:8])
+            raise EngineError(f"route {route.name}: several models are served ({names}); name one with model")
+        return str(served[0])
+    if route.model not in served:
+        names = ", ".join(served[:8])
+        raise EngineError(f"route {route.name}: model {route.model!r} is not served; served: {names}")
+    return route.model
+
+
+def _only(models: object, model: str) -> dict[str, Any]:
+    """The answer of /v1/models reduced to the entry of our model."""
+    assert isinstance(models, Mapping)  # noqa: S101 - _choose_model has seen to it
+    return {"data": [entry for entry in models["data"] if entry.get("id") == model]}
+
+
+async def _metrics_page(route: Route, client: Client) -> tuple[str | None, str | None]:
+    """The metrics page, or `None` and the reason for the report."""
+    url = metrics_url(route)
+    try:
+        return await client.get_text(url, timeout_s=_METRICS_TIMEOUT_S), None
+    except EngineError as error:
+        if route.metrics_url is not None:
+            raise  # it was asked for by name
+        return None, f"route {route.name}: no metrics: {error}; only the client's own numbers are proven"
+
+
+async def _probe(route: Route, client: Client) -> dict[str, object]:
+    """Answers of the endpoints in which engines describe themselves; `None` where there is none."""
+    dialects = [engines.get(route.engine)] if route.engine else list(engines.DIALECTS.values())
+    answers: dict[str, object] = {}
+    for path in dict.fromkeys(path for dialect in dialects for path in dialect.probes):
+        if path == "/v1/models":
+            continue
+        try:
+            answers[path] = await client.get_json(root_of(route) + path, timeout_s=_PROBE_TIMEOUT_S)
+        except EngineError:
+            answers[path] = None  # this engine has no such endpoint: that is the answer
+    return answers
