@@ -7,8 +7,8 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -30,7 +30,6 @@ from .truth import RequestTruth, TokenizeTruth
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Scope = MutableMapping[str, Any]
 Transports = dict[tuple[str, int], asyncio.Transport]
-_TICK_S = 0.5
 _SLOW_S = 2.0
 _HTML = "<html><head><title>413 Request Entity Too Large</title></head><body>nginx</body></html>"
 
@@ -165,7 +164,6 @@ class Pages:
 
     def __init__(self, core: Core) -> None:
         self.core = core
-        self.late = ""
 
     async def models(self, request: Request) -> Response:
         profile = self.core.profile
@@ -228,31 +226,20 @@ class Pages:
         if "metrics-404" in faults:
             return JSONResponse({"detail": "Not Found"}, 404)
         if "metrics-slow" in faults:
-            await asyncio.sleep(_SLOW_S)
-        text = self.late if "metrics-late" in faults else self.core.metrics_page(faults)
+            gone = asyncio.create_task(_gone(request.receive))
+            await asyncio.wait([gone], timeout=_SLOW_S)
+            gone.cancel()
+        text = self.core.late_page if "metrics-late" in faults else self.core.metrics_page(faults)
         kind = "application/openmetrics-text" if "metrics-openmetrics" in faults else "text/plain"
         return Response(text, headers={"content-type": f"{kind}; version=1.0.0; charset=utf-8"})
 
     async def truth(self, request: Request) -> Response:
         return Response(msgspec.json.encode(self.core.truth()), media_type="application/json")
 
-    async def tick(self) -> None:
-        """Makes the page that `metrics-late` serves until the next one."""
-        while True:
-            self.late = self.core.metrics_page(frozenset())
-            await asyncio.sleep(_TICK_S)
-
 
 def make_app(core: Core, transports: Transports) -> Starlette:
     """The application; `transports` maps client addresses to connections, for resets."""
     pages = Pages(core)
-
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        ticker = asyncio.create_task(pages.tick()) if "metrics-late" in core.faults else None
-        yield
-        if ticker:
-            ticker.cancel()
 
     routes = [
         Route("/v1/chat/completions", Generate(core, transports, ChatRequest), methods=["POST"]),
@@ -269,7 +256,6 @@ def make_app(core: Core, transports: Transports) -> Starlette:
     ]
     app = Starlette(
         routes=routes,
-        lifespan=lifespan,
         exception_handlers={Rejected: _rejected, HTTPException: _detail},
     )
     if "loading" in core.faults:

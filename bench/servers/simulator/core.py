@@ -22,6 +22,7 @@ from .store import Prompt, PromptStore
 from .tokens import render_chat, shipped_tokenizer
 from .truth import Ledger, RequestTruth, Truth
 
+_TICK_S = 0.5
 _FOREIGN_PROMPT, _FOREIGN_ANSWER = 1000, 64
 
 
@@ -99,6 +100,7 @@ class Core:
         self.generations = 0
         self.pages = 0
         self.restarts = 0
+        self.late_page = ""
         self._boot()
 
     def _boot(self) -> None:
@@ -234,6 +236,15 @@ class Core:
             "num_gpu_blocks": str(profile.capacity_blocks),
             "prefix_caching_hash_algo": "sha256",
         }
+
+    def start_ticking(self) -> asyncio.Task[None] | None:
+        """Under `metrics-late`: makes the page that is served until the next tick."""
+        return asyncio.create_task(self._tick()) if "metrics-late" in self.faults else None
+
+    async def _tick(self) -> None:
+        while True:
+            self.late_page = self.metrics_page(frozenset())
+            await asyncio.sleep(_TICK_S)
 
     def truth(self) -> Truth:
         return Truth(

@@ -213,6 +213,7 @@ class Answer:
             self.core.reset_counters()
         if "restart" in self.faults:
             self.core.restart()
+            raise Resets
         if "hang-stream" in self.faults:
             raise Hangs
         if "reset-stream" in self.faults:

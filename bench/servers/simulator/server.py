@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import math
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -21,11 +22,9 @@ from .profiles import Profile, load_profile
 from .truth import Truth
 
 if TYPE_CHECKING:
-    import uvicorn
-
     from .app import Transports
 
-_START_S = 20.0
+_PATIENCE_S = 20.0
 
 
 def start(
@@ -104,9 +103,10 @@ class Simulator:
         self.base_url = f"{self.origin}/v1"
         """What a route's `base_url` is."""
         self._transports: Transports = {}
-        self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
+        self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._end: asyncio.Event | None = None
 
     def __enter__(self) -> Simulator:
         return self
@@ -126,76 +126,95 @@ class Simulator:
         return self.core.truth()
 
     def run(self) -> None:
-        """Serve in this thread until interrupted."""
+        """Serve in this thread until interrupted or stopped."""
         if "refused" in self.core.faults:
-            threading.Event().wait()
+            threading.Event().wait()  # bound, so that nobody else gets the port, but nobody listens
             return
-        self._server = self._make_server()
-        self._server.run(sockets=[self._socket])
+        with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=_fast_loop()) as runner:
+            runner.run(self._serve())
 
     def run_in_thread(self) -> None:
         if "refused" in self.core.faults:
-            return  # bound, so that nobody else gets the port, but nobody listens
-        self._server = self._make_server()
-        ready = threading.Event()
-        self._thread = threading.Thread(target=self._serve, args=(ready,), name="simulator", daemon=True)
+            return
+        self._thread = threading.Thread(target=self.run, name="simulator", daemon=True)
         self._thread.start()
-        if not ready.wait(_START_S):
-            raise EngineError(f"the simulator did not start within {_START_S:.0f} s")
+        if not self._ready.wait(_PATIENCE_S):
+            raise EngineError(f"the simulator did not start within {_PATIENCE_S:.0f} s")
 
     def stop(self) -> None:
-        """Stop serving; open connections are reset. May be called twice."""
-        if self._server and self._thread and self._loop and self._thread.is_alive():
-            self._server.should_exit = True
-            self._loop.call_soon_threadsafe(self._drop_all)
-            self._thread.join(_START_S)
+        """Stop serving; open connections are broken off. May be called twice."""
+        if self._thread and self._loop and self._end and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._end.set)
+            self._thread.join(_PATIENCE_S)
         self._socket.close()
 
-    def _serve(self, ready: threading.Event) -> None:
-        server = self._server
-        if server is None:
-            return
+    async def _serve(self) -> None:
+        """Until told to end: uvicorn's HTTP protocol on our socket.
 
-        async def serve() -> None:
-            self._loop = asyncio.get_running_loop()
-            task = asyncio.create_task(server.serve(sockets=[self._socket]))
-            while not server.started and not task.done():
-                await asyncio.sleep(0.001)
-            ready.set()
-            await task
-
-        with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
-            runner.run(serve())
-
-    def _drop_all(self) -> None:
-        self.core.driver.stop()
-        for transport in list(self._transports.values()):
-            transport.abort()
-
-    def _make_server(self) -> uvicorn.Server:
+        Not `uvicorn.Server`, which wants the signal handlers, and polls for its end.
+        """
+        make_protocol, requests = _protocols(self.core, self._transports)
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        server = await self._loop.create_server(make_protocol, sock=self._socket, backlog=1024)
+        ticker = self.core.start_ticking()
+        self._ready.set()
         try:
-            import uvicorn
-            from uvicorn.protocols.http.h11_impl import H11Protocol
+            await self._end.wait()
+        finally:
+            server.close()
+            if ticker:
+                ticker.cancel()
+            self.core.driver.stop()
+            for transport in list(self._transports.values()):
+                transport.abort()
+            if requests:  # each ends by itself now that its client is gone
+                await asyncio.wait(requests, timeout=_PATIENCE_S)
 
-            from .app import make_app
-        except ImportError as error:
-            raise EngineError("the simulator needs `pip install ctxbench[simulator]`") from error
-        transports = self._transports
 
-        class Protocol(H11Protocol):
-            """Remembers its connection, so that a fault can reset it."""
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it is installed: half the delay per chunk."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
 
-            def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-                super().connection_made(transport)
-                if self.client:
-                    transports[self.client] = transport
 
-            def connection_lost(self, exc: Exception | None) -> None:
-                if self.client:
-                    transports.pop(self.client, None)
-                super().connection_lost(exc)
+def _protocols(
+    core: Core, transports: Transports
+) -> tuple[Callable[[], asyncio.Protocol], set[asyncio.Task[None]]]:
+    """A maker of HTTP connections that remember their transports, and the requests under way."""
+    try:
+        import uvicorn
+        from uvicorn.protocols.http.h11_impl import H11Protocol
+        from uvicorn.server import ServerState
 
-        options: dict[str, Any] = {"log_config": None, "access_log": False, "ws": "none", "lifespan": "on"}
-        app = make_app(self.core, transports)
-        config = uvicorn.Config(app, http=Protocol, timeout_graceful_shutdown=2, **options)
-        return uvicorn.Server(config)
+        from .app import make_app
+    except ImportError as error:
+        raise EngineError("the simulator needs `pip install ctxbench[simulator]`") from error
+
+    class Protocol(H11Protocol):
+        """Remembers its connection, so that a fault can reset it."""
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if self.client:
+                transports[self.client] = transport
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self.client:
+                transports.pop(self.client, None)
+            super().connection_lost(exc)
+
+    app = make_app(core, transports)
+    options: dict[str, Any] = {"log_config": None, "access_log": False, "ws": "none", "lifespan": "off"}
+    config = uvicorn.Config(app, **options)
+    config.load()
+    state = ServerState()
+    state.default_headers = [(b"server", b"uvicorn")]
+
+    def make() -> asyncio.Protocol:
+        return Protocol(config=config, server_state=state, app_state={})
+
+    return make, state.tasks
