@@ -75,3 +75,32 @@ def study(
         )
         for i in range(trials)
     ]
+
+
+TIERS = (8_000, 64_000, 256_000)
+# a, b, c of the prefill law; d0, d1 of the step time
+ROUTES = {"slow": (0.1, 4e-4, 1e-9, 0.020, 1e-7), "fast": (0.1, 6e-4, 1.5e-9, 0.005, 3e-8)}
+
+
+def two_routes(trials: int = 5, noise: float = 0.01) -> list[Measurement]:
+    """Two routes over three tiers; the second starts later and decodes faster."""
+    rng = np.random.default_rng(3)
+    return [
+        trial(
+            name,
+            (a + b * n + c * n * n) * rng.lognormal(0, noise),
+            (d0 + d1 * (n + 256)) * rng.lognormal(0, noise),
+            tier=n,
+            output=512,
+            number=i + 1,
+        )
+        for name, (a, b, c, d0, d1) in ROUTES.items()
+        for n in TIERS
+        for i in range(trials)
+    ]
+
+
+def truth(name: str, n: float, k: float, m: float = 0.0) -> float:
+    """Total latency of k tokens behind n, m of them cached."""
+    a, b, c, d0, d1 = ROUTES[name]
+    return a + b * (n - m) + c * (n * n - m * m) + (k - 1) * (d0 + d1 * (n + k / 2))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.analysis import bootstrap
@@ -27,6 +27,7 @@ def test_left_out_medians_equal_leaving_each_out(sample: np.ndarray) -> None:
     np.testing.assert_allclose(bootstrap.left_out_medians(sample), expected)
 
 
+@settings(max_examples=20, deadline=None)
 @given(values, st.integers(0, 3))
 def test_resampled_medians_equal_the_medians_of_the_resamples(sample: np.ndarray, stream: int) -> None:
     expected = np.median(sample[bootstrap.resamples(sample.size, stream)], axis=1)

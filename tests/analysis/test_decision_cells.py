@@ -34,7 +34,7 @@ def test_equal_names_of_two_sources_are_told_apart_and_labelling_twice_changes_n
     assert labelled(once) == once
     assert named(routes_of(once), "a") == ["x:a", "y:a"]
     assert named(routes_of(once), "y:a") == ["y:a"]
-    with pytest.raises(SuiteError, match="no route 'c'.*x:a, y:a, b"):
+    with pytest.raises(SuiteError, match=r"no route 'c'.*x:a, y:a, b"):
         named(routes_of(once), "c")
 
 

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from decision_samples import invalid, study, trial
+from msgspec import structs
+from scipy import stats
+
+from bench.analysis.compare import across, compare, differences, rank_sum, signed_rank
+from bench.records import PromptSettings, Route, RunInfo, ServerFacts, Speculation, Suite
+
+
+@pytest.mark.parametrize(("n", "m"), [(5, 5), (5, 12), (30, 45), (60, 60)])
+def test_the_rank_sum_p_is_scipys(n: int, m: int) -> None:
+    rng = np.random.default_rng(n * m)
+    a, b = rng.normal(0.5, 1, n), rng.normal(0, 1, m)
+    method = "exact" if max(n, m) <= 50 else "asymptotic"
+    assert rank_sum(a, b) == pytest.approx(stats.mannwhitneyu(a, b, method=method).pvalue, abs=1e-9)
+    a, b = a.round(), b.round()
+    assert rank_sum(a, b) == pytest.approx(stats.mannwhitneyu(a, b, method="asymptotic").pvalue, abs=1e-9)
+
+
+@pytest.mark.parametrize("n", [5, 6, 20, 60])
+def test_the_signed_rank_p_is_scipys(n: int) -> None:
+    d = np.random.default_rng(n).normal(0.4, 1, n)
+    method = "exact" if n <= 50 else "asymptotic"
+    expected = stats.wilcoxon(d, method=method, correction=n > 50).pvalue
+    assert signed_rank(d) == pytest.approx(expected, abs=1e-9)
+
+
+def test_no_difference_at_all_gives_p_one() -> None:
+    assert signed_rank(np.zeros(8)) == 1.0
+    assert rank_sum(np.ones(8), np.ones(9)) == 1.0
+
+
+def _pair(trials: int, ratio: float, seed: int, pairs: bool = False) -> list:  # type: ignore[type-arg]
+    rng = np.random.default_rng(seed)
+    rows = study("b", 10, 0.02, trials, rng) + study("a", 10 * ratio, 0.02, trials, rng)
+    return [structs.replace(r, pair=f"p{r.repeat}") for r in rows] if pairs else rows
+
+
+def test_a_real_difference_is_called_with_its_direction_and_ratio() -> None:
+    found = {c.quantity: c for c in compare(_pair(8, 1.2, 1), "b")}
+    ttft = found["ttft_s"]
+    assert (ttft.route, ttft.base, ttft.verdict, ttft.test) == ("a", "b", "higher", "Mann-Whitney U")
+    assert ttft.ratio is not None and ttft.ratio.spread == "interval"
+    assert (ttft.ratio.low or 0) < 1.2 < (ttft.ratio.high or 0)
+    assert found["decode_tok_s"].verdict == "~"
+    assert {c.verdict for c in compare(_pair(8, 0.8, 1), "b") if c.quantity == "ttft_s"} == {"lower"}
+
+
+def test_below_five_trials_nothing_is_called() -> None:
+    for one in compare(_pair(4, 3.0, 2), "b"):
+        assert (one.verdict, one.p_value, one.test) == ("undecided", None, None)
+        assert one.warnings == ("no test below 5 trials a side: there are 4 and 4",)
+        assert one.ratio is not None and one.ratio.spread == "range"
+
+
+def test_six_pairs_are_tested_as_pairs_five_are_not() -> None:
+    for trials, test in ((6, "Wilcoxon signed-rank"), (5, "Mann-Whitney U")):
+        found = {c.quantity: c for c in compare(_pair(trials, 1.1, 3, pairs=True), "b")}
+        assert found["ttft_s"].paired and found["ttft_s"].test == test
+        assert found["ttft_s"].paired_ratio is not None
+    broken = _pair(6, 1.1, 3, pairs=True)
+    broken[0] = invalid(broken[0])
+    found = {c.quantity: c for c in compare(broken, "b")}
+    assert not found["ttft_s"].paired and found["ttft_s"].paired_ratio is None
+
+
+def test_the_median_of_paired_ratios_stands_beside_the_ratio_of_medians() -> None:
+    base, new = (10.0, 20.0, 30.0), (11.0, 30.0, 33.0)
+    rows = [trial("b", t, pair=f"p{i}") for i, t in enumerate(base)]
+    rows += [trial("a", t, pair=f"p{i}") for i, t in enumerate(new)]
+    (ttft,) = [c for c in compare(rows, "b") if c.quantity == "ttft_s"]
+    assert ttft.ratio is not None and ttft.paired_ratio is not None
+    assert ttft.ratio.value == pytest.approx(30 / 20)
+    assert ttft.paired_ratio.value == pytest.approx(1.1)
+
+
+def test_identical_routes_are_told_apart_in_at_most_eight_percent_of_studies() -> None:
+    alarms = 0
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        a, b = rng.lognormal(0, 0.05, 5 + seed % 6), rng.lognormal(0, 0.05, 5 + seed % 6)
+        alarms += rank_sum(a, b) < 0.05
+    assert alarms <= 32
+
+
+def test_a_zero_base_has_a_difference_but_no_ratio() -> None:
+    rows = [trial("b", prefix_reuse=0.0), trial("a", prefix_reuse=0.5)]
+    (reuse,) = [c for c in compare(rows, "b") if c.quantity == "prefix_reuse"]
+    assert reuse.ratio is None and reuse.difference is not None and reuse.difference.value == 0.5
+
+
+def test_across_compares_equal_names_and_single_routes_whatever_they_are_called() -> None:
+    old = [trial("a", 2.0), trial("b", 4.0)]
+    new = [trial("a", 3.0), trial("b", 4.0)]
+    ttft = {c.route: c for c in across(old, new) if c.quantity == "ttft_s"}
+    assert ttft["a"].ratio is not None and ttft["a"].ratio.value == 1.5
+    assert (ttft["b"].route, ttft["b"].base) == ("b", "b")
+    (one,) = [c for c in across(old[:1], [trial("z", 3.0)]) if c.quantity == "ttft_s"]
+    assert (one.route, one.base) == ("z", "a")
+    assert across(old, [trial("z", 3.0)]) == []
+
+
+def test_nothing_measured_is_nothing_compared() -> None:
+    assert compare([]) == []
+    assert compare([trial("a"), invalid(trial("b"))], "a") == []
+
+
+def _info(version: str, tiers: tuple[int, ...], hardware: str) -> RunInfo:
+    route = Route(
+        name="mtp4",
+        base_url="http://h/v1",
+        speculation=Speculation(method="mtp", num_speculative_tokens=4),
+        setting={"hardware": hardware},
+    )
+    suite = Suite(
+        name="s", tiers=tiers, conditions=("cold",), output_tokens=64, repeats=2, replays=1, seed=1,
+        warmup="short", retry_invalid=1, interleave=False, prompt=PromptSettings(), routes=(route,),
+    )  # fmt: skip
+    facts = {"mtp4": ServerFacts(engine="vllm", version=version, flags={"block": version})}
+    return RunInfo(
+        schema=1, id="r", created_at="", nonce="n", suite=suite, suite_text="", plan=(), facts=facts
+    )
+
+
+def test_what_differs_between_two_runs_is_listed() -> None:
+    base = _info("0.32", (512,), "V100")
+    assert differences(base, base) == []
+    assert differences(base, _info("0.33", (1024,), "H100")) == [
+        "mtp4, hardware: V100 -> H100",
+        "mtp4, version: 0.32 -> 0.33",
+        "mtp4, flag block: 0.32 -> 0.33",
+        "tiers: (512,) -> (1024,)",
+    ]

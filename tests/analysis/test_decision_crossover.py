@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from decision_samples import study, trial
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from bench.analysis.crossover import as_json, crossovers, curve_key, one_way
+from bench.errors import SuiteError
+from bench.records import Crossover, Measurement
+
+
+def _one(rows: list[Measurement], base: str = "b", **more: object) -> Crossover:
+    (one,) = crossovers(rows, base, **more)  # type: ignore[arg-type]
+    return one
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "status", "wins"),
+    [
+        ((2.0, 0.01), (1.0, 0.02), "crosses", "above"),
+        ((1.0, 0.02), (2.0, 0.01), "crosses", "below"),
+        ((1.0, 0.01), (2.0, 0.02), "always", None),
+        ((2.0, 0.02), (1.0, 0.01), "never", None),
+        ((1.0, 0.01), (1.0, 0.02), "always", None),
+        ((1.0, 0.02), (1.0, 0.01), "never", None),
+        ((1.0, 0.01), (2.0, 0.01), "always", None),
+        ((2.0, 0.01), (1.0, 0.01), "never", None),
+        ((1.0, 0.01), (1.0, 0.01), "undecided", None),
+    ],
+)
+def test_single_trials_decide_by_their_own_times_and_ties_by_the_other_term(
+    a: tuple[float, float], b: tuple[float, float], status: str, wins: str | None
+) -> None:
+    one = _one([trial("a", *a), trial("b", *b)])
+    assert (one.status, one.wins) == (status, wins)
+    if status == "crosses":
+        # by hand: 1 + (2 - 1) / (0.02 - 0.01)
+        assert one.output_tokens == pytest.approx(101.0)
+        assert (one.low, one.high, one.spread) == (None, None, None)
+    assert "one trial a side: no spread is known" in one.warnings
+
+
+def test_a_difference_that_contains_nothing_is_undecided_and_says_in_what() -> None:
+    rows = [trial("a", t, 0.01) for t in (1.0, 3.0)] + [trial("b", t, 0.02) for t in (2.0, 2.1)]
+    one = _one(rows)
+    assert (one.status, one.output_tokens) == ("undecided", None)
+    assert "no difference shown in TTFT" in one.warnings
+
+
+def test_first_chunks_of_several_tokens_enter_the_formula() -> None:
+    # L_a = 2 + (n - 4) * 0.01, L_b = 1 + (n - 1) * 0.02 meet at 98: 2.94
+    one = _one([trial("a", 2.0, 0.01, first_chunk_tokens=4), trial("b", 1.0, 0.02)])
+    assert one.output_tokens == pytest.approx(98.0)
+
+
+def test_five_trials_a_side_give_an_interval_fewer_a_range() -> None:
+    rng = np.random.default_rng(2)
+    rows = study("a", 20, 0.01, 6, rng) + study("b", 10, 0.03, 5, rng)
+    one = _one(rows)
+    assert (one.status, one.spread, one.samples) == ("crosses", "interval", (6, 5))
+    assert (one.low or 0) < 501 < (one.high or 0)
+    fewer = _one(rows[:-1])
+    assert fewer.spread == "range"
+    assert any("a range of what was measured" in text for text in fewer.warnings)
+
+
+def test_salted_samples_count_as_cold_and_replays_are_their_own() -> None:
+    rows = [trial(r, t, p, condition=c) for r, t, p in (("a", 2.0, 0.01), ("b", 1.0, 0.02))
+            for c in ("cold", "salted", "replay")]  # fmt: skip
+    found = {one.condition: one.samples for one in crossovers(rows, "b")}
+    assert found == {"cold": (2, 2), "replay": (1, 1)}
+
+
+def test_json_has_exactly_the_promised_fields_and_no_nan() -> None:
+    found = as_json(crossovers([trial("a", 2.0, 0.01), trial("b", 1.0, 0.02)], "b"))
+    assert list(found[0]) == [
+        "route", "base", "tier", "condition", "status", "wins", "output_tokens", "low", "high", "spread",
+        "extrapolation", "samples",
+    ]  # fmt: skip
+    assert json.loads(json.dumps(found, allow_nan=False))[0]["samples"] == [1, 1]
+
+
+def test_every_pair_both_ways_thins_to_the_one_that_wins_above() -> None:
+    rows = [trial("a", 2.0, 0.01), trial("b", 1.0, 0.02), trial("c", 3.0, 0.03)]
+    every = crossovers(rows)
+    assert len(every) == 6
+    told = {(one.route, one.base): (one.status, one.wins) for one in one_way(every)}
+    assert told == {
+        ("a", "b"): ("crosses", "above"),
+        ("a", "c"): ("always", None),
+        ("b", "c"): ("always", None),
+    }
+
+
+def test_an_unknown_base_is_an_error_and_a_route_without_times_is_left_out() -> None:
+    with pytest.raises(SuiteError, match="no route 'x'"):
+        crossovers([trial("a")], "x")
+    assert crossovers([trial("a"), trial("b", None, 0.01), trial("c", 1.0, None)], "a") == []
+
+
+_times = st.tuples(st.floats(0.01, 1000), st.floats(1e-4, 1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(_times, min_size=1, max_size=7), st.lists(_times, min_size=1, max_size=7), st.floats(1e-3, 1e3)
+)
+def test_swapping_routes_and_scaling_times_change_no_crossover(
+    a: list[tuple[float, float]], b: list[tuple[float, float]], scale: float
+) -> None:
+    def rows(factor: float) -> list[Measurement]:
+        return [
+            trial(name, t * factor, p * factor, number=i + 1)
+            for name, times in (("a", a), ("b", b))
+            for i, (t, p) in enumerate(times)
+        ]
+
+    forth, back = crossovers(rows(1.0))
+    assert (forth.output_tokens, forth.low, forth.high) == (back.output_tokens, back.low, back.high)
+    mirror = {"above": "below", "below": "above", None: None}
+    assert back.wins == mirror[forth.wins]
+    turned = {"always": "never", "never": "always"}
+    assert back.status == turned.get(forth.status, forth.status)
+    scaled, _ = crossovers(rows(scale))
+    # an end that touches 0 but for rounding may fall on either side of it
+    differences = (forth.ttft_difference_s, forth.tpot_difference_s)
+    ends = [end for e in differences if e is not None for end in (e.low, e.high, e.value) if end is not None]
+    assume(all(end == 0 or abs(end) > 1e-9 for end in ends))
+    assert scaled.status == forth.status
+    if forth.output_tokens is not None:
+        assert scaled.output_tokens == pytest.approx(forth.output_tokens, rel=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(1.1, 50), st.floats(1.01, 5))
+def test_a_later_start_moves_the_crossover_out(start: float, more: float) -> None:
+    near = _one([trial("a", start, 0.01), trial("b", 1.0, 0.02)])
+    far = _one([trial("a", start * more, 0.01), trial("b", 1.0, 0.02)])
+    assert (near.output_tokens or 0) < (far.output_tokens or 0)
+
+
+def test_inside_the_window_the_measured_curves_decide() -> None:
+    # b stalls once by 1 s at token 50: the line over the whole stream blurs that, the curve does not
+    tokens = np.arange(1.0, 201.0)
+    a, b = trial("a", 2.0, 0.01, output=200), trial("b", 1.0, 0.015, output=200)
+    curves = {
+        curve_key(a): (tokens, 2.0 + 0.01 * (tokens - 1)),
+        curve_key(b): (tokens, 1.0 + 0.01 * (tokens - 1) + np.where(tokens >= 100, 1.5, 0.0)),
+    }
+    line = _one([a, b])
+    assert line.basis == "line" and line.output_tokens == pytest.approx(201.0)
+    inside = _one(
+        [structs.replace(a, output_tokens=250), structs.replace(b, output_tokens=250)], curves=curves
+    )
+    assert inside.basis == "curve"
+    assert inside.output_tokens == pytest.approx(99.7, abs=1.0)
+    assert inside.line_tokens == pytest.approx(201.0)
+    assert inside.extrapolation == pytest.approx((inside.output_tokens or 0) / 250)
+
+
+def test_curves_of_five_trials_give_an_interval() -> None:
+    rng = np.random.default_rng(2)
+    tokens = np.arange(1.0, 513.0)
+    rows, curves = [], {}
+    for name, ttft, tpot in (("a", 2.0, 0.01), ("b", 1.0, 0.02)):
+        for row in study(name, ttft, tpot, 5, rng, output=512):
+            rows.append(row)
+            curves[curve_key(row)] = (tokens, (row.ttft_s or 0) + (row.tpot_s or 0) * (tokens - 1))
+    one = _one(rows, curves=curves)
+    assert (one.basis, one.spread) == ("curve", "interval")
+    assert one.output_tokens == pytest.approx(one.line_tokens, rel=0.03)
+    assert (one.low or 0) < 101 < (one.high or 0)
+
+
+def test_far_out_the_lines_bend_as_decode_slows_with_context() -> None:
+    # steps: a 10 ms + 500 ns x context, b 20 ms + 10 ns x context, measured over 100 tokens
+    rows = [
+        trial(name, ttft, d0 + d1 * (tier + 50), tier=tier, output=100)
+        for tier in (1000, 100_000)
+        for name, ttft, d0, d1 in (("a", 30.0, 0.010, 500e-9), ("b", 10.0, 0.020, 10e-9))
+    ]
+    one = {c.tier: c for c in crossovers(rows, "b")}[1000]
+    n = np.arange(1, 10_000)
+    a, b = (
+        t + np.cumsum(d0 + d1 * (1000 + n)) for t, d0, d1 in ((30.0, 0.010, 500e-9), (10.0, 0.020, 10e-9))
+    )
+    truth = int(np.argmax(a < b)) + 1
+    assert one.basis == "slowing"
+    assert one.output_tokens == pytest.approx(truth, abs=3)
+    assert one.line_tokens is not None and one.line_tokens < truth - 3
+    assert any("extrapolated" in text for text in one.warnings)
+
+
+def test_lines_that_never_meet_once_decode_slows_keep_the_line_and_say_so() -> None:
+    rows = [
+        trial(name, ttft, d0 + d1 * (tier + 50), tier=tier, output=100)
+        for tier in (1000, 100_000)
+        for name, ttft, d0, d1 in (("a", 900.0, 0.018, 90e-9), ("b", 10.0, 0.020, 1e-9))
+    ]
+    one = {c.tier: c for c in crossovers(rows, "b")}[1000]
+    assert one.basis == "line"
+    assert any("may never meet" in text for text in one.warnings)
+
+
+def test_one_tier_says_that_slowing_is_unknown() -> None:
+    one = _one([trial("a", 20.0, 0.01), trial("b", 1.0, 0.02)])
+    assert (one.basis, one.line_tokens) == ("line", None)
+    assert any("unknown: it was measured on one tier" in text for text in one.warnings)
+
+
+def test_pairs_share_their_noise_and_narrow_the_interval() -> None:
+    rng = np.random.default_rng(6)
+    a, b = study("a", 20, 0.01, 8, rng), study("b", 10, 0.03, 8, rng)
+    shared = rng.lognormal(0, 0.2, 8)
+    a = [structs.replace(r, ttft_s=20 * s) for r, s in zip(a, shared, strict=True)]
+    b = [structs.replace(r, ttft_s=20 * s - 10) for r, s in zip(b, shared, strict=True)]
+    alone = _one(a + b)
+    pairs = _one([structs.replace(r, pair=f"p{r.repeat}") for r in a + b])
+    assert alone.status == "undecided" or (alone.high or 0) > (pairs.high or 0)
+    assert pairs.status == "crosses" and (pairs.low or 0) <= 501 * 1.05

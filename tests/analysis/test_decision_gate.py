@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from decision_samples import study, trial
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.analysis.gate import QUANTITIES, gate, parse_rule, read_rules, verdict
+from bench.errors import SuiteError
+from bench.records import Measurement
+
+TTFT = parse_rule("ttft cold 1000 <= 1.05")
+
+
+def runs(ratio: float, trials: int = 8, noise: float = 0.005) -> tuple[list[Measurement], list[Measurement]]:
+    rng = np.random.default_rng(1)
+    new = study("a", 10 * ratio, 0.02, trials, rng, noise=(noise, noise))
+    return new, study("a", 10, 0.02, trials, rng, noise=(noise, noise))
+
+
+@pytest.mark.parametrize(("ratio", "status"), [(1.0, "pass"), (1.2, "fail"), (1.05, "cannot tell")])
+def test_only_a_whole_interval_beyond_the_tolerance_fails(ratio: float, status: str) -> None:
+    (one,) = gate(*runs(ratio), [TTFT])
+    assert one.status == status
+    assert verdict([one]) == status
+    assert (one.more is not None) == (status == "cannot tell")
+
+
+def test_at_least_rules_look_at_the_other_end() -> None:
+    rule = parse_rule("decode cold 1000 >= 0.95")
+    new, old = runs(1.0)
+    assert [one.status for one in gate(new, old, [rule])] == ["pass"]
+    slower = [trial("a", 10, (row.tpot_s or 0) * 1.3, number=row.repeat) for row in new]
+    assert [one.status for one in gate(slower, old, [rule])] == ["fail"]
+
+
+def test_too_few_trials_cannot_be_told_and_say_how_many_more() -> None:
+    (few,) = gate(*runs(2.0, trials=3), [TTFT])
+    assert (few.status, few.more) == ("cannot tell", 2)
+    (single,) = gate(*runs(2.0, trials=1), [TTFT])
+    assert (single.status, single.more, single.why) == (
+        "cannot tell",
+        4,
+        "one trial a side: 4 more trials a side are needed",
+    )
+
+
+def test_a_near_miss_says_how_many_trials_would_settle_it() -> None:
+    (one,) = gate(*runs(1.03, noise=0.03), [TTFT])
+    assert one.status == "cannot tell" and one.ratio is not None and one.more is not None
+    half = (one.ratio.high or 0) - one.ratio.value
+    expected = 8 * (half / (1.05 - one.ratio.value)) ** 2
+    assert one.more == max(1, int(np.ceil(expected)) - 8)
+    assert f"about {one.more} more trials" in one.why
+
+
+def test_a_rule_that_no_measurement_answers_cannot_be_told() -> None:
+    new, old = runs(1.0)
+    for text in ("ttft replay 1000 <= 1.05", "ttft cold 2000 <= 1.05", "ttft cold 1000 b <= 1.05"):
+        (one,) = gate(new, old, [parse_rule(text)])
+        assert one.status == "cannot tell" and "no valid measurements" in one.why
+
+
+def test_every_route_and_tier_is_checked_and_one_failure_fails() -> None:
+    new = runs(1.0)[0] + study("b", 20, 0.02, 8, np.random.default_rng(2), tier=64)
+    old = runs(1.0)[1] + study("b", 10, 0.02, 8, np.random.default_rng(3), tier=64)
+    outcomes = gate(new, old, [parse_rule("ttft cold * <= 1.05")])
+    assert {(one.route, one.tier): one.status for one in outcomes} == {("a", 1000): "pass", ("b", 64): "fail"}
+    assert verdict(outcomes) == "fail"
+
+
+def test_a_tier_within_a_thousandth_is_meant() -> None:
+    assert gate(*runs(1.0), [parse_rule("ttft cold 1,000 <= 1.05")])[0].status == "pass"
+    assert gate(*runs(1.0), [parse_rule("ttft salted 1000.5 <= 1.05".replace(".5", ""))])[0].status == "pass"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ttft cold 1000", "is not of the form"),
+        ("ttft cold 1000 < 1.05", "is not of the form"),
+        ("speed cold 1000 <= 1.05", "'speed' is not one of ttft, total, decode"),
+        ("ttft warm 1000 <= 1.05", "'warm' is not one of cold, salted, replay"),
+        ("ttft cold many <= 1.05", "'many' is not a tier"),
+        ("ttft cold 0 <= 1.05", "'0' is not a tier"),
+        ("ttft cold 1000 <= nan", "'nan' is not a ratio"),
+        ("ttft cold 1000 <= -1", "'-1' is not a ratio"),
+    ],
+)
+def test_a_bad_rule_is_refused_by_its_part(text: str, message: str) -> None:
+    with pytest.raises(SuiteError, match=message):
+        parse_rule(text)
+
+
+@given(
+    st.sampled_from(sorted(QUANTITIES)),
+    st.sampled_from(["cold", "replay"]),
+    st.none() | st.integers(1, 10**6),
+    st.none() | st.sampled_from(["mtp4", "target-only"]),
+    st.booleans(),
+)
+def test_a_rule_reads_back_from_its_text(
+    quantity: str, condition: str, tier: int | None, route: str | None, at_most: bool
+) -> None:
+    sign = "<=" if at_most else ">="
+    text = " ".join(filter(None, (quantity, condition, str(tier or "*"), route, sign, "1.25")))
+    assert str(parse_rule(text)) == text
+
+
+def test_rules_come_from_toml_too() -> None:
+    text = 'rules = ["ttft cold 1000 <= 1.05", "decode replay * >= 0.9"]'
+    assert [str(rule) for rule in read_rules(text, source="r")] == [
+        "ttft cold 1000 <= 1.05",
+        "decode replay * >= 0.9",
+    ]
+    for bad in ("rules = 3", "rule = []", "rules = [1]", "= 3", "rules = []\nmore = 1"):
+        with pytest.raises(SuiteError, match=r"^r: "):
+            read_rules(bad, source="r")
+
+
+def test_a_gate_without_rules_is_refused() -> None:
+    with pytest.raises(SuiteError, match="at least one rule"):
+        gate([], [], [])

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from decision_samples import TIERS, seed, trial, truth
+from decision_samples import two_routes as rows
+
+from bench.analysis import decode
+from bench.analysis.crossover import crossovers
+from bench.analysis.winner import WinnerMap, replayed_share, winner_map
+from bench.records import Measurement
+
+
+def the_map(measurements: list[Measurement], **more: object) -> WinnerMap:
+    found = winner_map(measurements, **more)  # type: ignore[arg-type]
+    assert isinstance(found, WinnerMap)
+    return found
+
+
+def test_the_map_gives_the_latencies_and_winners_of_the_truth() -> None:
+    prompts, outputs = np.array([8_000.0, 100_000.0]), np.array([10.0, 5_000.0])
+    found = the_map(rows(noise=0.0), prompts=prompts, outputs=outputs)
+    assert found.routes == ("slow", "fast")
+    for r, name in enumerate(found.routes):
+        for i, n in enumerate(prompts):
+            for j, k in enumerate(outputs):
+                assert found.latency_s[r, i, j] == pytest.approx(truth(name, n, k), rel=1e-6)
+    assert found.winner.tolist() == [[0, 1], [0, 1]]
+    assert found.margin[0, 0] == pytest.approx(truth("fast", 8e3, 10) / truth("slow", 8e3, 10) - 1, rel=1e-6)
+    assert found.beyond.tolist() == [[False, True], [False, True]]
+
+
+def test_the_boundary_agrees_with_the_crossover_of_a_tier() -> None:
+    measurements = rows(noise=0.0)
+    prompts = np.array([8_000.0, 64_000.0, 256_000.0])
+    found = the_map(measurements, prompts=prompts, outputs=np.geomspace(1, 20_000, 400))
+    line = {prompt: (output, below, above) for prompt, output, below, above in found.boundary}
+    for one in crossovers(measurements, "slow"):
+        output, below, above = line[float(one.tier)]
+        assert (below, above) == ("slow", "fast")
+        assert output == pytest.approx(one.output_tokens, rel=0.02)
+
+
+def test_noise_leaves_a_band_around_the_boundary_where_nothing_is_certain() -> None:
+    found = the_map(rows(noise=0.05))
+    assert 0.01 < 1 - found.certain.mean() < 0.5
+    output, _ = found.boundary[0][1], None
+    place = int(np.searchsorted(found.outputs, output))
+    assert not found.certain[0, place] or not found.certain[0, place - 1]
+
+
+def test_single_trials_make_nothing_certain() -> None:
+    assert not the_map(rows(trials=1)).certain.any()
+
+
+def test_a_reused_prefix_moves_the_boundary_down() -> None:
+    cold, warm = the_map(rows()), the_map(rows(), reused_share=0.9)
+    assert warm.reused_share == 0.9
+
+    def at_longest(one: WinnerMap) -> float:
+        return one.boundary[-1][1]
+
+    assert at_longest(warm) < at_longest(cold)
+
+
+def test_default_axes_span_what_was_measured_and_mark_the_rest() -> None:
+    found = the_map(rows())
+    assert found.prompts[0] <= 8_000 and found.prompts[-1] >= 256_000
+    inside = (found.prompts >= 8_000) & (found.prompts <= 256_000)
+    assert not found.beyond[np.ix_(inside, found.outputs <= 512)].any()
+    assert found.beyond[~inside].all()
+    assert found.measured == tuple((n, 512) for n in TIERS)
+
+
+def test_too_few_laws_give_the_reason_instead_of_a_map() -> None:
+    found = winner_map(seed())
+    assert isinstance(found, str)
+    assert "needs two routes" in found and "target-only: one tier (564,575 tokens) gives no law" in found
+
+
+def test_the_measured_reuse_is_the_median_of_valid_replays() -> None:
+    assert replayed_share(seed()) == pytest.approx(0.996087, abs=1e-6)
+    assert replayed_share([trial()]) is None
+
+
+def test_the_decode_law_gives_back_step_times_between_and_beyond_tiers() -> None:
+    law = decode.fit(rows(noise=0.0))["slow"]
+    assert (law.base_s, law.slope_s) == pytest.approx((0.020, 1e-7), rel=1e-6)
+    assert law.at(np.array([1_000.0, 100_000.0, 1_000_000.0])) == pytest.approx([0.0201, 0.03, 0.12])
+    assert law.longest_output == 512 and law.tiers == 3
+
+
+def test_one_tier_or_decode_that_quickens_gives_no_slope() -> None:
+    one = decode.fit([trial()])["a"]
+    assert one.slope_s == 0 and "unknown" in one.warnings[0]
+    odd = decode.fit([trial(tpot=0.02, tier=1_000), trial(tpot=0.01, tier=9_000)])["a"]
+    assert odd.slope_s == 0 and any("faster with context" in text for text in odd.warnings)

@@ -1,0 +1,193 @@
+"""The deciding commands, called as the command line calls them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from bench.analysis.baseline import read_table, write_table
+from bench.cli import decide, import_table
+from bench.errors import BenchError, CannotTell, CheckFailed, SuiteError
+from bench.records import Measurement, Verdict
+from bench.resources import shipped
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+CSV, JSON = str(DATA / "seed_study.csv"), str(DATA / "seed_study.json")
+
+app = typer.Typer()
+app.command("crossover")(decide.crossover)
+app.command("compare")(decide.compare)
+app.command("gate")(decide.gate)
+app.command("advise")(decide.advise)
+app.command("import")(import_table.import_table)
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def succeed(*arguments: str) -> Result:
+    result = call(*arguments)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def refused(*arguments: str) -> BenchError:
+    error = call(*arguments).exception
+    assert isinstance(error, BenchError), error
+    assert "\n" not in str(error)
+    return error
+
+
+def table(path: Path, ttft: float, trials: int = 8, noise: float = 0.01) -> str:
+    rng = np.random.default_rng(int(ttft * 1000))
+    rows = [
+        Measurement(
+            trial_id=f"a/{i}",
+            route="a",
+            tier=1000,
+            condition="cold",
+            prompt_tokens=1000,
+            output_tokens=101,
+            ttft_s=(start := ttft * rng.lognormal(0, noise)),
+            total_s=start + 2 * rng.lognormal(0, noise),
+            verdict=Verdict(valid=True),
+        )
+        for i in range(trials)
+    ]
+    path.write_text(write_table(rows), encoding="utf-8")
+    return str(path)
+
+
+def test_crossover_gives_the_published_numbers_as_json() -> None:
+    (mtp4,) = [
+        one
+        for one in json.loads(succeed("crossover", CSV, "--base", "target-only", "--json").stdout)
+        if one["route"] == "mtp4"
+    ]
+    assert 1755 <= mtp4["low"] < mtp4["output_tokens"] < mtp4["high"] <= 1778
+    found = json.loads(succeed("crossover", CSV, "--base", "mtp2", "--json").stdout)
+    by_route = {one["route"]: one for one in found}
+    assert 11_050 <= by_route["mtp4"]["low"] < by_route["mtp4"]["high"] <= 11_890
+    assert by_route["target-only"]["output_tokens"] == pytest.approx(96, abs=0.5)
+    assert by_route["target-only"]["wins"] == "below"
+
+
+def test_crossover_for_people_has_one_line_a_pair_and_its_reservations() -> None:
+    text = succeed("crossover", CSV).stdout
+    assert text.count("crosses") == 3
+    assert "1,756 to 1,777 (range)" in text and "22.37x measured" in text
+    assert "- mtp4 against mtp2, 564,575 cold: extrapolated 22.4-fold beyond the 512 measured tokens" in text
+
+
+def test_equal_names_in_several_tables_are_told_apart_and_a_table_counts_once() -> None:
+    found = json.loads(succeed("crossover", CSV, JSON, CSV, "--base", "mtp2", "--json").stdout)
+    assert {one["base"] for one in found} == {"seed_study.csv:mtp2", "seed_study.json:mtp2"}
+    assert all(one["samples"] in ([2, 1], [1, 1]) for one in found)
+
+
+def test_the_shipped_baseline_reads_like_the_study() -> None:
+    path = shipped("results", "published", "qwen3.8-27b-v100.csv")
+    ours = read_table(path.read_text("utf-8"), kind="csv", source="x")
+    study = read_table(Path(CSV).read_text("utf-8"), kind="csv", source="x")
+    assert ours == study
+
+
+def test_compare_says_what_differs_and_what_it_cannot_know(tmp_path: Path) -> None:
+    old, new = table(tmp_path / "old.csv", 10.0), table(tmp_path / "new.csv", 12.0)
+    result = succeed("compare", old, new)
+    (line,) = [line for line in result.stdout.splitlines() if " ttft_s " in line]
+    assert line.endswith("higher")
+    assert any(line.endswith("~") for line in result.stdout.splitlines() if " decode_tok_s " in line)
+    assert "settings are not compared" in result.stderr
+    found = json.loads(succeed("compare", old, new, "--json").stdout)
+    assert {one["quantity"] for one in found} == {"ttft_s", "total_s", "tpot_s", "decode_tok_s"}
+    nothing = succeed("compare", old, CSV)
+    assert nothing.stdout == "" and "No route has the same" in nothing.stderr
+
+
+def test_gate_passes_fails_or_cannot_tell_with_its_own_exit_code(tmp_path: Path) -> None:
+    old = table(tmp_path / "old.csv", 10.0)
+    rule = ("--rule", "ttft cold 1000 <= 1.05")
+    same, slow, few = (
+        table(tmp_path / f"{name}.csv", ttft, trials)
+        for name, ttft, trials in (("same", 10.01, 8), ("slow", 12.0, 8), ("few", 12.0, 3))
+    )
+    assert "pass" in succeed("gate", same, "--baseline", old, *rule).stdout
+    failed = call("gate", slow, "--baseline", old, *rule)
+    assert type(failed.exception) is CheckFailed and "FAIL" in failed.stdout
+    open_ = call("gate", few, "--baseline", old, *rule)
+    assert isinstance(open_.exception, CannotTell) and open_.exception.exit_code == 4
+    assert "2 more trials a side are needed" in open_.stdout
+
+
+def test_gate_reads_rules_from_toml_and_speaks_json(tmp_path: Path) -> None:
+    old = table(tmp_path / "old.csv", 10.0)
+    rules = tmp_path / "rules.toml"
+    rules.write_text('rules = ["ttft cold * <= 1.5", "decode cold * >= 0.5"]', encoding="utf-8")
+    found = json.loads(succeed("gate", old, "--baseline", old, "--rules", str(rules), "--json").stdout)
+    assert [one["status"] for one in found] == ["pass", "pass"]
+    assert "at least one rule" in str(refused("gate", old, "--baseline", old))
+
+
+def test_advise_answers_the_production_case() -> None:
+    arguments = ("advise", JSON, "--prompt", "733366", "--reused", "720000", "--output", "23724")
+    text = succeed(*arguments).stdout
+    assert "(2,578.6 to 2,790.9)" in text
+    assert "- target-only, ttft_s: absent, one tier (564,575 tokens) gives no law" in text
+    found = {one["route"]: one for one in json.loads(succeed(*arguments, "--json").stdout)}
+    assert found["target-only"]["ttft_s"] is None
+
+
+def test_advise_sums_a_workload(tmp_path: Path) -> None:
+    day = tmp_path / "day.csv"
+    day.write_text("prompt_tokens,output_tokens,count\n564577,512,3\n564577,20000,1\n", encoding="utf-8")
+    text = succeed("advise", CSV, "--workload", str(day)).stdout
+    assert "4 requests in a row" in text
+    found = json.loads(succeed("advise", CSV, "--workload", str(day), "--json").stdout)
+    assert {one["route"]: one["best_for"] for one in found} == {"mtp4": 1, "mtp2": 3, "target-only": 0}
+
+
+def test_import_writes_a_table_that_reads_back_and_never_overwrites(tmp_path: Path) -> None:
+    out = tmp_path / "baseline.csv"
+    succeed("import", JSON, "--out", str(out))
+    assert json.loads(succeed("crossover", str(out), "--base", "mtp2", "--json").stdout)
+    assert "exists already" in str(refused("import", JSON, "--out", str(out)))
+    assert succeed("import", JSON).stdout == out.read_text("utf-8")
+
+
+def test_import_says_what_foreign_numbers_mean(tmp_path: Path) -> None:
+    result = tmp_path / "bench.json"
+    result.write_text(
+        '{"ttfts": [2.0], "itls": [[0.1]], "input_lens": [9], "output_lens": [2], "max_concurrency": 1}',
+        encoding="utf-8",
+    )
+    found = succeed("import", str(result), "--route", "mtp4")
+    assert "mtp4" in found.stdout and "first chunk with a choice" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("crossover", "missing.csv"), "missing.csv cannot be read: No such file"),
+        (("crossover", CSV, "--base", "x"), "no route 'x' among the measurements: there are mtp4"),
+        (("advise", CSV), "advise needs --prompt and --output, or --workload"),
+        (("advise", CSV, "--prompt", "5", "--output", "1", "--reused", "9"), "the reused part is shorter"),
+        (("gate", CSV, "--baseline", CSV, "--rule", "fast"), "rule 'fast' is not of the form"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_two(arguments: tuple[str, ...], message: str) -> None:
+    error = refused(*arguments)
+    assert message in str(error) and error.exit_code == 2
+
+
+def test_a_binary_file_is_no_table(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"\xff\xfe\x00")
+    error = refused("crossover", str(path))
+    assert isinstance(error, SuiteError) and "is not UTF-8 text" in str(error)
