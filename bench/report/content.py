@@ -76,9 +76,10 @@ class Run(Struct, frozen=True, kw_only=True):
     warmups: int
     """Those that are no trial: warm-ups, and prompts put into the cache again."""
     harness_s: float | None
-    """Time between exchanges that neither the server nor a wait accounts for: this tool's own."""
+    """This tool's own time: as the run itself tells when it finished, else what lies between its
+    exchanges and is no wait for the server."""
     span_s: float | None
-    """First byte sent to last exchange ended, without the pauses between resumed parts."""
+    """What `harness_s` is a part of: the run without the pauses between resumed parts."""
 
 
 class Content(Struct, frozen=True, kw_only=True):
@@ -225,15 +226,20 @@ class _Pass:
         self.measurements = list(measure_all(self._info, self._watch(entries)))
 
     def run(self) -> Run:
+        told = [event.data for event in self._events if {"harness_s", "wall_s"} <= event.data.keys()]
+        harness = _total(told, "harness_s")
         return Run(
             path=self._path.resolve().name,
             info=self._info,
             events=tuple(self._events),
             exchanges=self._count,
             warmups=self._warmups,
-            harness_s=self._harness_ns / 1e9 if self._count > 1 else None,
-            span_s=self._span_ns / 1e9 if self._count else None,
+            harness_s=harness if harness is not None else self._seen(self._harness_ns, 2),
+            span_s=_total(told, "wall_s") if harness is not None else self._seen(self._span_ns, 1),
         )
+
+    def _seen(self, nanoseconds: int, least: int) -> float | None:
+        return nanoseconds / 1e9 if self._count >= least else None
 
     def _watch(self, entries: Iterable[Entry]) -> Iterator[Exchange]:
         for entry in entries:
@@ -262,6 +268,13 @@ class _Pass:
             self._harness_ns += max(0, gap - round(waited * 1e9) - (exchange.connect_ns or 0))
         self._span_ns += ended - begin
         self._last = exchange
+
+
+def _total(told: list[dict[str, object]], key: str) -> float | None:
+    """The sum of what every part of a run says of itself; `None` when one does not."""
+    values = [data[key] for data in told]
+    numbers = [float(value) for value in values if isinstance(value, int | float)]
+    return sum(numbers) if numbers and len(numbers) == len(values) else None
 
 
 def _named(measurements: list[Measurement]) -> tuple[Measurement, ...]:

@@ -45,7 +45,11 @@ def drill(content: Content, budget: int = BUDGET) -> Drill:
     """
     details = {(d.source, d.trial_id, d.attempt): d for d in content.details}
     trials = list(content.measurements)
+    sample = trials[:: max(1, len(trials) // 50)]
     for points, characters in LEVELS:
+        guess = len(_encode(content, sample, details, points, characters)) * len(trials) / max(1, len(sample))
+        if guess > 1.1 * budget and (points, characters) != LEVELS[-1]:
+            continue  # do not write out what is clearly too much
         data = _encode(content, trials, details, points, characters)
         if len(data) <= budget:
             note = ""
@@ -53,7 +57,7 @@ def drill(content: Content, budget: int = BUDGET) -> Drill:
                 note = f"Curves are reduced to {points} points and answers to {characters} characters."
             return Drill(json=data, shown=len(trials), total=len(trials), note=note)
     points, characters = LEVELS[-1]
-    keep = max(1, int(len(trials) * budget / len(data) * 0.9))
+    keep = max(1, int(len(trials) * budget / len(data) * 0.8))
     kept = sorted(sorted(trials, key=lambda one: one.verdict.valid)[:keep], key=lambda one: one.order)
     data = _encode(content, kept, details, points, characters)
     note = f"Only {len(kept):,} of {len(trials):,} trials are listed; all are in measurements.csv."

@@ -30,7 +30,9 @@ def visible(text: str, limit: int = LIMIT) -> str:
     """
     # Cut before looking at every character: the text may have ten million of them.
     head = text[: limit * 4]
-    line = "".join(_visible(character) for character in " ".join(head.split()))
+    line = " ".join(head.split())
+    if not line.isprintable():
+        line = "".join(_visible(character) for character in line)
     line = _STACKED.sub(r"\1", line)
     if len(line) > limit or len(head) < len(text):
         line = f"{line[:limit]}... ({len(text):,} characters)"

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from bench.records import Crossover, Measurement
 from bench.report import style
@@ -213,7 +213,7 @@ def log_axis(axis: Axes, which: Literal["x", "y"]) -> None:
     subs = (1.0, 2.0, 5.0) if decades < 1.7 else (1.0, 3.0) if decades < 3 else (1.0,)
     own.set_major_locator(LogLocator(base=10, subs=subs))
     own.set_major_formatter(FuncFormatter(short if which == "x" else thousands))
-    own.set_minor_formatter(NullFormatter())
+    own.set_minor_locator(NullLocator())
 
 
 def thousands(value: float, _: Any = None) -> str:

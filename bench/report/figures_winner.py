@@ -62,6 +62,9 @@ def _panel(axis: Axes, one: WinnerMap, content: Content) -> None:
     if one.beyond.any() and not one.beyond.all():
         outside = one.beyond[cut].T.astype(float)
         axis.contourf(prompts, outputs, outside, levels=[0.5, 1.5], colors="none", hatches=["////"])
+    for pair in dict.fromkeys((below, above) for _, _, below, above in one.boundary):
+        line = [(x, y) for x, y, below, above in one.boundary if (below, above) == pair]
+        axis.plot(*zip(*line, strict=True), color=style.INK, linewidth=1.2)
     if one.measured:
         axis.plot(*zip(*one.measured, strict=True), linestyle="", marker="o", markersize=4, color=style.INK)
     log_axis(axis, "x")
@@ -80,6 +83,8 @@ def _legend(figure: Figure, maps: list[WinnerMap], content: Content) -> None:
         for route in content.routes
         if route in winners
     ]
+    if any(one.boundary for one in maps):
+        handles.append(Line2D([], [], color=style.INK, linewidth=1.2, label="crossover"))
     handles.append(Patch(facecolor="none", edgecolor=style.NOTE, hatch="////", label="not measured"))
     handles.append(Line2D([], [], linestyle="", marker="o", markersize=4, color=style.INK, label="measured"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)))
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)))

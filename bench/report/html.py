@@ -19,7 +19,7 @@ from bench.report import markdown, words
 from bench.report.content import Content
 from bench.report.drill import drill
 from bench.report.escape import visible
-from bench.report.grid import grid
+from bench.report.grid import WITH_SPREAD, grid
 from bench.report.plots import Plot
 from bench.report.quantities import QUANTITIES, TABLE
 from bench.report.style import inline_svg, looks
@@ -66,9 +66,12 @@ def _texts(content: Content) -> dict[str, Any]:
         "routes": [{"name": visible(name, 60), "color": look[name].color} for name in content.routes],
         "colors": {visible(name, 60): look[name].color for name in content.routes},
         "grid": grid(content),
+        "spreads": sorted(WITH_SPREAD),
         "columns": [QUANTITIES[key] for key in TABLE],
         "crossovers": words.crossover_lines(content),
-        "comparisons": words.comparison_lines(content),
+        "comparisons": words.comparison_rows(content),
+        "comparison_head": words.COMPARISON_HEAD,
+        "comparison_note": words.COMPARISON_NOTE,
         "setting": markdown.setting_rows(content),
         "notes": [visible(note, 1000) for run in content.runs for note in run.info.notes]
         + words.cell_warnings(content),

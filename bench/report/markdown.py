@@ -34,7 +34,7 @@ def render(content: Content, pictures: Iterable[str] = ()) -> str:
         "\n".join(_opening(content)),
         _section("Performance", _performance(table)),
         _section("Crossover", words.join(_safe(words.crossover_lines(content)))),
-        _section("Comparison", words.join(_safe(words.comparison_lines(content)))),
+        _section("Comparison", _comparison(content)),
         _pictures(set(pictures)),
         _section("Setting", setting_table(content)),
         _section("Warnings and fallback", words.join(_warnings(content))),
@@ -105,6 +105,11 @@ def _performance(table: Grid) -> str:
     notes = [f"<sup>{number}</sup> {safe(note, 1000)}" for number, note in enumerate(table.notes, 1)]
     lines += ["", READING, *([""] if notes else [])]
     return "\n".join(lines) + ("\n" + "  \n".join(notes) if notes else "")
+
+
+def _comparison(content: Content) -> str:
+    rows = words.comparison_rows(content)
+    return table_of(words.COMPARISON_HEAD, rows) + f"\n\n{safe(words.COMPARISON_NOTE)}" if rows else ""
 
 
 def _cell(value: Value) -> str:

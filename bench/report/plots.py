@@ -81,6 +81,7 @@ def draw(content: Content) -> list[Plot]:
         for name, (title, caption, function) in PLOTS.items():
             figure = function(content)
             if figure is not None:
+                style.settle(figure)
                 found.append(
                     Plot(
                         name=name,

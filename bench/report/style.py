@@ -96,6 +96,12 @@ def drawing() -> Any:
     return rc_context(RC)
 
 
+def settle(figure: Figure) -> None:
+    """Fixes the layout, so that writing in two formats does not compute it four times."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+
+
 def png(figure: Figure) -> bytes:
     """The figure as PNG, without dates or versions in it."""
     out = io.BytesIO()

@@ -11,6 +11,7 @@ from bench.report.quantities import QUANTITIES, TABLE
 
 WIDTH = 100
 LONGEST_NAME = 60
+CROSSOVERS_SHOWN = 6
 EXCLUDED_SHOWN = 8
 """Excluded trials listed in a terminal; the rest is counted."""
 
@@ -27,8 +28,8 @@ def terminal(content: Content, width: int = WIDTH) -> str:
     blocks = [performance(table, width)]
     blocks.append(_notes(table, width))
     blocks.append(_block("excluded", _excluded(content), width))
-    blocks.append(_block("compared", words.comparison_lines(content), width))
-    blocks.append(_block("crossover", words.crossover_lines(content), width))
+    blocks.append(comparison(content, width))
+    blocks.append(_block("crossover", _crossovers(content), width))
     blocks.append(_block("look at", look_at(content), width))
     return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -44,6 +45,36 @@ def performance(table: Grid, width: int = WIDTH) -> str:
     over = _widest(text) - width
     longest = max(min(len(row.route), LONGEST_NAME) for row in table.rows)
     return _render(table, False, 1, max(6, longest - over))
+
+
+def comparison(content: Content, width: int = WIDTH) -> str:
+    """Routes side by side; empty where there is nothing to compare."""
+    rows = words.comparison_rows(content)
+    if not rows:
+        return ""
+    several = len({row[1] for row in rows}) > 1
+    kept = [i for i in range(len(rows[0])) if i != 1 or several]
+    text: list[str] = []
+    for name in (40, 30, 20, 12):
+        lines = [[_shortened(row[i], name) for i in kept] for row in [words.COMPARISON_HEAD, *rows]]
+        text = _aligned(lines, {kept.index(2), kept.index(5)})
+        if max(map(len, text)) + 2 <= width:
+            break
+    against = "" if several else f" with {rows[0][1]}"
+    shown = [f"compared{against}:", *text, words.COMPARISON_NOTE]
+    return "\n  ".join(shown)
+
+
+def _aligned(lines: list[list[str]], right: set[int]) -> list[str]:
+    """Lines of equally wide columns; those in `right` are numbers."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(size) if i in right else cell.ljust(size)
+            for i, (cell, size) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
 
 
 def look_at(content: Content) -> list[str]:
@@ -92,10 +123,18 @@ def _render(table: Grid, spread: bool, gap: int, route: int) -> str:
 
 
 def _texts(row: Row, spreads: dict[str, bool], route: int, several_tasks: bool) -> list[str]:
-    name = row.route if len(row.route) <= route else row.route[: route - 1] + "…"
+    name = _shortened(row.route, route)
     condition = f"{row.condition} {row.task}" if several_tasks else row.condition
     values = [_cell(row.values[key], spreads[key]) for key in TABLE]
     return [name, f"{row.tier:,}", condition, *values, _cell(row.verdict, False)]
+
+
+def _shortened(text: str, limit: int) -> str:
+    """Cut in the middle: of `source:route` the end tells more."""
+    if len(text) <= limit:
+        return text
+    tail = limit * 2 // 3
+    return f"{text[: limit - tail - 1]}…{text[-tail:]}"
 
 
 def _cell(value: Value, spread: bool) -> str:
@@ -120,6 +159,18 @@ def _excluded(content: Content) -> list[str]:
     if len(found) > EXCLUDED_SHOWN:
         lines.append(f"and {len(found) - EXCLUDED_SHOWN} more: see report.md")
     return lines
+
+
+def _crossovers(content: Content) -> list[str]:
+    """All of them where they are few, else those against the base."""
+    found, lines = content.crossovers, words.crossover_lines(content)
+    if len(lines) <= CROSSOVERS_SHOWN:
+        return lines
+    kept = [
+        line for one, line in zip(found, lines, strict=True) if content.base in {one.route, one.base}
+    ] or lines
+    left = len(lines) - len(kept)
+    return kept + ([f"{left} between other routes: see report.md"] if left else [])
 
 
 def _block(title: str, lines: list[str], width: int) -> str:

@@ -12,7 +12,7 @@ from bench.report.escape import visible
 from bench.report.quantities import MISSING, QUANTITIES, significant, write
 
 COMPARED = ("ttft_s", "decode_tok_s", "total_s")
-"""Quantities whose comparison makes a line of its own."""
+"""Quantities that stand in the comparison table."""
 
 
 def reason_text(reason: Reason) -> str:
@@ -101,7 +101,7 @@ def _reach(one: Crossover) -> str:
 
 
 def _basis(one: Crossover) -> str:
-    return f"; {one.samples[0]} and {one.samples[1]} trials"
+    return f" ({one.samples[0]} and {one.samples[1]} trials)"
 
 
 def factor(estimate: Estimate) -> str:
@@ -114,40 +114,48 @@ def factor(estimate: Estimate) -> str:
 
 
 def signed(estimate: Estimate, unit: str) -> str:
-    """A difference with its sign: `+145.6 s`."""
+    """A difference with its sign: `+146 s`."""
     sign = "+" if estimate.value >= 0 else "-"
-    return f"{sign}{write(abs(estimate.value), 'seconds')} {unit}"
+    return f"{sign}{significant(abs(estimate.value), 3)} {unit}"
 
 
-def comparison_lines(content: Content) -> list[str]:
-    """One sentence per cell and pair of routes: TTFT, decode and total side by side."""
-    grouped: dict[tuple[str, int, str, str], list[Comparison]] = {}
+COMPARISON_HEAD = ("route", "against", "tier", "condition", "TTFT", "", "decode", "total")
+COMPARISON_NOTE = "ratios of medians with their spread; ~ no difference found, ? too few trials for a test"
+
+
+def comparison_rows(content: Content) -> list[tuple[str, ...]]:
+    """One row per cell and pair of routes, under `COMPARISON_HEAD`: ratios, and the TTFT difference."""
+    grouped: dict[tuple[str, int, str, str, str], dict[str, Comparison]] = {}
     for one in content.comparisons:
         if one.quantity in COMPARED:
-            grouped.setdefault((one.task, one.tier, one.condition, one.route), []).append(one)
-    lines = []
-    for (task, tier, condition, route), group in grouped.items():
-        parts = [_compared(one) for one in sorted(group, key=lambda one: COMPARED.index(one.quantity))]
-        where = f"{tier:,} tokens, {condition}" + (f", {task}" if _tasks(content) > 1 else "")
-        lines.append(f"{where}: {route} against {group[0].base}: {'; '.join(parts)}")
-    return lines
+            key = (one.task, one.tier, one.condition, one.route, one.base)
+            grouped.setdefault(key, {})[one.quantity] = one
+    rows: list[tuple[str, ...]] = []
+    for (task, tier, condition, route, base), found in grouped.items():
+        place = condition + (f" {visible(task, 60)}" if _tasks(content) > 1 else "")
+        ttft = found.get("ttft_s")
+        later = ttft.difference if ttft is not None and ttft.verdict != "~" else None
+        rows.append(
+            (
+                visible(route, 60),
+                visible(base, 60),
+                f"{tier:,}",
+                place,
+                _ratio(ttft),
+                signed(later, "s") if later is not None else "",
+                _ratio(found.get("decode_tok_s")),
+                _ratio(found.get("total_s")),
+            )
+        )
+    return rows
 
 
-def _compared(one: Comparison) -> str:
-    quantity = QUANTITIES[one.quantity]
-    if one.verdict == "~":
-        text = "~" + (f" {factor(one.ratio)}" if one.ratio else "")
-    elif one.ratio is not None:
-        text = factor(one.ratio)
-    else:
-        text = MISSING
-    if one.difference is not None and one.quantity != "decode_tok_s" and one.verdict != "~":
-        text += f", {signed(one.difference, quantity.unit)}"
-    if one.verdict == "undecided":
-        text += " (too few trials to call it)"
-    elif one.p_value is not None:
-        text += f" (p = {significant(one.p_value, 2)})"
-    return f"{quantity.label} {text}"
+def _ratio(one: Comparison | None) -> str:
+    """`3.56x (3.50-3.66)`, with `~` where nothing differs and `?` where no test was possible."""
+    if one is None or one.ratio is None:
+        return MISSING
+    mark = {"~": "~ ", "undecided": "? "}.get(one.verdict, "")
+    return mark + factor(one.ratio)
 
 
 def crossover_lines(content: Content) -> list[str]:

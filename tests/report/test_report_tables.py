@@ -111,16 +111,16 @@ def test_a_crossover_is_one_sentence_with_its_limits(one: Crossover, said: str) 
 
 def test_no_difference_is_a_tilde_in_comparisons() -> None:
     same = msgspec.structs.replace(samples.COMPARISONS[1], verdict="~")
-    (line,) = words.comparison_lines(samples.content(comparisons=(same,)))
-    assert "TTFT ~ 1.27x" in line and "145" not in line
+    few = msgspec.structs.replace(samples.COMPARISONS[0], verdict="undecided")
+    (row,) = words.comparison_rows(samples.content(comparisons=(same, few)))
+    assert row[4:] == ("~ 1.27x (1.26-1.27)", "", "? 3.56x (3.50-3.66)", "-")
 
 
-def test_comparison_lines_carry_ratio_and_difference() -> None:
-    (line,) = words.comparison_lines(samples.content())
-    assert line == (
-        "564,580 tokens, cold: mtp4 against target-only: TTFT 1.27x (1.26-1.27), +145.6 s; "
-        "decode 3.56x (3.50-3.66)"
-    )
+def test_comparisons_carry_ratio_and_difference() -> None:
+    (row,) = words.comparison_rows(samples.content())
+    assert row[:4] == ("mtp4", "target-only", "564,580", "cold")
+    assert row[4:] == ("1.27x (1.26-1.27)", "+146 s", "3.56x (3.50-3.66)", "-")
+    assert "compared with target-only" in terminal(samples.content())
 
 
 @pytest.mark.parametrize(
