@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import httpx
 import msgspec
@@ -34,6 +34,9 @@ STREAM_LIMIT = 1024 * 1024 * 1024
 """Bytes of a measured answer: some four million events."""
 _HEADER_LIMIT = 64
 _USER_AGENT = "ctxbench"
+
+
+_T = TypeVar("_T")
 
 
 class Reply(Struct, frozen=True, kw_only=True):
@@ -83,7 +86,8 @@ class Client:
         self._given = transport
         self._ruler = transport is None and self._proxy is None
         self._control: httpx.AsyncClient | None = None
-        self._measured: httpx.AsyncClient | None = None
+        self._measured: httpx.AsyncBaseTransport | None = None
+        self._warmer: httpx.AsyncClient | None = None  # the same transport, for ordinary requests
         self._gate = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -91,16 +95,17 @@ class Client:
         control = self._given or _aiohttp_transport(context, self._proxy)
         measured = RulerTransport(context, limit=CONTROL_LIMIT) if self._ruler else control
         self._control = httpx.AsyncClient(transport=control, trust_env=False)
-        self._measured = httpx.AsyncClient(transport=measured, trust_env=False)
+        self._measured = measured
+        self._warmer = httpx.AsyncClient(transport=measured, trust_env=False)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for client in (self._measured, self._control):
+        for client in (self._warmer, self._control):
             if client is not None:
                 await client.aclose()
-        self._control = self._measured = None
+        self._control = self._measured = self._warmer = None
 
     # --- control requests
 
@@ -156,7 +161,7 @@ class Client:
 
         Servers close idle connections after seconds. Raises EngineError.
         """
-        await self._request("GET", path, timeout_s, None, client=self._open(self._measured))
+        await self._request("GET", path, timeout_s, None, client=self._open(self._warmer))
 
     async def exchange(self, prepared: Prepared, *, keep_cancelled: bool = False) -> Raw:
         """Send the request and record its answer. Failures are data; only cancellation is raised.
@@ -164,7 +169,7 @@ class Client:
         With `keep_cancelled` a cancelled exchange returns what it had read, with a failure of kind
         `cancelled`. No connection is left open either way.
         """
-        client = self._open(self._measured)
+        transport = self._open(self._measured)
         recorder = Recorder(prepared.limit)
         watch = Watch(recorder, prepared, sees_upload=self._ruler)
         headers: dict[str, str] = {}
@@ -173,7 +178,7 @@ class Client:
         try:
             async with asyncio.timeout(None) as timeout:
                 watch.start(timeout)
-                await self._converse(client, prepared, recorder, headers)
+                await self._converse(transport, prepared, recorder, headers)
         except TimeoutError:
             failure = watch.failure
         except asyncio.CancelledError:
@@ -191,14 +196,20 @@ class Client:
         return raw_of(recorder, watch, started_at=started_at, headers=headers, failure=failure)
 
     async def _converse(
-        self, client: httpx.AsyncClient, prepared: Prepared, recorder: Recorder, headers: dict[str, str]
+        self,
+        transport: httpx.AsyncBaseTransport,
+        prepared: Prepared,
+        recorder: Recorder,
+        headers: dict[str, str],
     ) -> None:
         timeout = {"connect": prepared.timeouts.connect_s, "read": None, "write": None, "pool": None}
         request = prepared.request
         request.extensions = {"timeout": timeout, "recorder": recorder}
         if not self._ruler:
             recorder.sent_ns = recorder.last_ns = time.monotonic_ns()
-        response = await client.send(request, stream=True)
+        # Straight to the transport: what httpx's client would add (redirects, cookies, authentication
+        # flows) is not wanted here, and its time would lie between the release of many streams.
+        response = await transport.handle_async_request(request)
         try:
             headers.update(_headers(response.headers))
             if self._ruler:
@@ -279,10 +290,10 @@ class Client:
             headers["Authorization"] = f"Bearer {self._key}"
         return headers
 
-    def _open(self, client: httpx.AsyncClient | None) -> httpx.AsyncClient:
-        if client is None:
+    def _open(self, opened: _T | None) -> _T:
+        if opened is None:
             raise RuntimeError("the client is used outside its `async with`")
-        return client
+        return opened
 
 
 @lru_cache(maxsize=8)  # reading the system's authorities costs some fifty milliseconds

@@ -94,6 +94,13 @@ class Recorder:
         if self.size > self.limit:
             raise TooLarge(f"the answer is larger than {self.limit} bytes")
 
+    @property
+    def tail(self) -> bytes:
+        """The last read, with its framing if that is still on."""
+        if self._raw:
+            return self._raw[-1]
+        return self.reads[-1][1] if self.reads else b""
+
     def unframe(self) -> bool:
         """Take the framing off what has come; True when the last chunk was among it, or nonsense."""
         dechunker = self._dechunker
@@ -122,14 +129,18 @@ class Recorder:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One connection, one exchange at a time."""
+    """One connection, one exchange at a time.
 
-    def __init__(self) -> None:
+    `buffer` receives what the socket holds. Connections of one loop may share it: the loop fills it
+    and calls `buffer_updated` in one go.
+    """
+
+    def __init__(self, buffer: memoryview) -> None:
         self.transport: asyncio.Transport | None = None
         self.connect_ns: int | None = None
         self.head: Head | None = None
         self.reusable = True
-        self._buffer = memoryview(bytearray(_READ_BUFFER))
+        self._buffer = buffer
         self._recorder: Recorder | None = None
         self._in_body = False
         self._chunked = False
@@ -316,6 +327,7 @@ class RulerTransport(httpx.AsyncBaseTransport):
         self._ssl = ssl_context
         self._limit = limit
         self._idle: list[tuple[tuple[str, str, int], Connection]] = []
+        self._buffer = memoryview(bytearray(_READ_BUFFER))
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         given = request.extensions.get("recorder")
@@ -353,7 +365,7 @@ class RulerTransport(httpx.AsyncBaseTransport):
         try:
             async with asyncio.timeout(limit):
                 _, connection = await loop.create_connection(
-                    Connection,
+                    lambda: Connection(self._buffer),
                     host,
                     port,
                     ssl=self._ssl if secure else None,

@@ -79,10 +79,13 @@ class Watch:
         self._sees_upload = sees_upload
         self._timeout: asyncio.Timeout | None = None
         self._handle: asyncio.TimerHandle | None = None
+        self._period_s = _TICK_S
 
     def start(self, timeout: asyncio.Timeout) -> None:
         self._timeout = timeout
-        self._later(0.0)
+        limits = self._prepared.timeouts
+        self._period_s = min(_TICK_S, limits.upload_s, limits.idle_s, self._prepared.first_token_s)
+        self._later(self._period_s)
 
     def stop(self) -> None:
         if self._handle is not None:
@@ -97,14 +100,14 @@ class Watch:
             return
         recorder = self._recorder
         if not recorder.sent_ns:  # still connecting, which has a limit of its own
-            self._later(0.005)
+            self._later(self._period_s)
             return
         if recorder.pending > _KEEP or self._awaits_text:
             self._decode_some()
         now_ns = time.monotonic_ns()
         failure, due_ns = self._next()
         if now_ns < due_ns:
-            self._later(min((due_ns - now_ns) / 1e9, _TICK_S))
+            self._later(min((due_ns - now_ns) / 1e9, _TICK_S))  # a stamp since then moves it on
             return
         self.failure = failure
         self._timeout.reschedule(asyncio.get_running_loop().time())
@@ -136,11 +139,7 @@ class Watch:
         return Failure(kind="idle_timeout", message=message), recorder.last_ns + _ns(limits.idle_s)
 
     def _ends_with_done(self) -> bool:
-        if self.decoder.done:
-            return True
-        self._recorder.unframe()
-        reads = self._recorder.reads
-        return bool(reads) and reads[-1][1].rstrip().endswith(b"data: [DONE]")
+        return self.decoder.done or b"data: [DONE]" in self._recorder.tail[-64:]
 
 
 def raw_of(

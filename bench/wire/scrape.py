@@ -18,7 +18,7 @@ from bench.records import Scrape, Usage
 from bench.wire.client import Client, Reply
 from bench.wire.failures import StatusError
 
-_LARGE_PAGE = 64 * 1024  # characters; parsing more would hold up the loop for milliseconds
+_LARGE_PAGE = 8 * 1024  # characters; reading a full page would hold up the loop for milliseconds
 
 Clock = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]

@@ -196,9 +196,9 @@ def test_samples_stand_in_columns_with_times_after_sent() -> None:
     samples, pauses = sample(
         page(kv_usage=0.1, running=1), page(), page(kv_usage=0.5, waiting=2, drafts=7), cost_s=0.01
     )
-    assert pauses == [0.99, 0.99, 0.99]
+    assert pauses == [0.02, 0.99, 0.99, 0.99]
     assert samples == Samples(
-        at_ns=(-990_000_000, 1_010_000_000),
+        at_ns=(-970_000_000, 1_030_000_000),
         took_ns=(10_000_000, 10_000_000),
         kv_usage=(0.1, 0.5),
         running=(1, None),
@@ -210,12 +210,12 @@ def test_samples_stand_in_columns_with_times_after_sent() -> None:
 
 def test_a_slow_page_is_asked_for_less_often() -> None:
     _, pauses = sample(page(running=1), page(running=1), cost_s=0.2)
-    assert pauses == [4.0, 4.0]
+    assert pauses == [0.02, 4.0, 4.0]
 
 
 def test_samples_after_the_end_are_left_out() -> None:
     samples, _ = sample(*[page(running=1)] * 6, cost_s=0.0)
-    assert samples.at_ns == tuple((i - 1) * 1_000_000_000 for i in range(5))
+    assert samples.at_ns == tuple((i - 1) * 1_000_000_000 + 20_000_000 for i in range(4))
 
 
 def test_a_sampler_that_breaks_is_heard_of() -> None:
@@ -223,7 +223,10 @@ def test_a_sampler_that_breaks_is_heard_of() -> None:
         raise RuntimeError("boom")
 
     async def main() -> None:
-        async with Sampler(broken):
+        async def at_once(_: float) -> None:
+            return None
+
+        async with Sampler(broken, sleep=at_once):
             await asyncio.sleep(0)
             await asyncio.sleep(0)
 
