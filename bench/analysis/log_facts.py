@@ -33,6 +33,8 @@ class LogFacts(Struct, frozen=True, kw_only=True):
     speculation_method: str | None = None
     num_speculative_tokens: int | None = None
     prefix_caching: bool | None = None
+    runner: str | None = None
+    """vLLM's model runner, `v1` or `v2`, where the log names it."""
     lines: dict[str, int] = {}
     """Field -> line number it was read from."""
 
@@ -52,7 +54,9 @@ class LogFacts(Struct, frozen=True, kw_only=True):
         renamed = {"kv_tokens": "kv_capacity_tokens"}
         sources = {renamed.get(name, name): f"server log, line {line}" for name, line in self.lines.items()}
         stated = {name: source for name, source in sources.items() if fields.get(name) is not None}
-        return ServerFacts(**fields, sources=stated)  # type: ignore[arg-type]
+        extra = {"model_runner": self.runner, "full_length_requests": self.concurrency}
+        flags = {name: str(value) for name, value in extra.items() if value is not None}
+        return ServerFacts(**fields, flags=flags, sources=stated)  # type: ignore[arg-type]
 
 
 class FactBook:
@@ -120,6 +124,8 @@ class FactBook:
             self._keep(name, whole, number)
         elif name == "version":
             self._keep(name, text[:40], number)
+        elif name == "runner":
+            self._keep(name, text.lower(), number)
 
     def _keep(self, name: str, value: object, number: int) -> None:
         self._facts[name] = value

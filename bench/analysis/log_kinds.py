@@ -67,7 +67,7 @@ def kind_of(figures: Figures, totals: Totals) -> tuple[LineKind, str]:
     if figures.role == "stats":
         return "periodic", f"{count:,} times, on a timer or every so many steps"
     near = figures.near / (count - 1)
-    if figures.role != "request" and _is_flood(figures, totals, near):
+    if figures.role not in ("request", "failure") and _is_flood(figures, totals, near):
         ratio = f" for {tokens:,} output tokens ({count / tokens:.2f} a token)" if tokens else ""
         return "flood", f"{count:,} lines{ratio}, {near:.0%} of them within a second of the one before"
     if totals.ready and figures.early == count:

@@ -131,6 +131,13 @@ KNOWN: dict[str, Known] = {
         "prefix-cache block of a hybrid model: the step of reuse",
         r"attention block size to (?P<block_size>\d+) tokens",
     ),
+    "vllm_runner": _known(
+        "vllm",
+        "fact",
+        "model runner instead",
+        "which model runner serves: they differ past the drafter limit",
+        r"using the (?P<runner>V\d) model runner instead",
+    ),
     "vllm_mamba_mode": _known(
         "vllm", "fact", "Mamba cache mode is set to", "how a hybrid model caches prefixes"
     ),
@@ -284,6 +291,7 @@ KNOWN: dict[str, Known] = {
         "one answered request",
         r'"POST /[^ "]*(?:completions|generate|messages|responses) HTTP',
     ),
+    "traceback": _known("any", "failure", "Traceback (most recent call last)", "a Python traceback"),
     "out_of_memory": _known("any", "failure", "out of memory", "an allocation failed"),
 }
 

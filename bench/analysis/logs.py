@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from bench.analysis.log_facts import FactBook, LogFacts
 from bench.analysis.log_kinds import Figures, LineKind, Totals, kind_of
@@ -23,6 +23,9 @@ _SHAPES_MAX = 8_192
 _SHAPE_BYTES = 1_024
 _KEPT_BYTES = 1_024
 _BINARY = Line(level=None, stamp=None, message="<binary line>")
+_TRACEBACK_LINE = "Traceback (most recent call last)"
+_TRACEBACK = re.compile(r"Traceback \(most recent|\s+File \"|\s{4,}[^\s█▀▄]|\s*\^+$")
+"""The lines of a Python traceback, which are one thing and not twenty."""
 _FACT_LINES = 64
 _FACT_BYTES = 16_384
 _NEAR_LINES = 3
@@ -230,6 +233,8 @@ class LogAnalyser:
         if shape in self._shapes:
             return self._shapes[shape]
         parts = _BINARY if b"\x00" in line else read_line(line)
+        if _TRACEBACK.match(parts.message) and parts.level in (None, "ERROR"):
+            parts = structs.replace(parts, message=_TRACEBACK_LINE)
         key = (parts.level, template(parts.message))
         group = self._groups.get(key)
         if group is None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import structs
 
 from bench.engines.context_config import fail, overridden, read_ropes, shown, text_config, tokens, warn
-from bench.engines.context_engine import PAST_LIMIT_WORDS, Setup, engine_verdict
+from bench.engines.context_engine import Setup, engine_verdict
 from bench.engines.context_records import (
     Arithmetic,
     ContextVerdict,
@@ -123,12 +123,12 @@ def classify(
     if tier + k > limit and limit < served:
         return verdict("fallback", f"{tier:,} + {k} is over the drafter limit {limit:,}: {_past(engine)}")
     if end - 2 + 2 * k > limit and output_tokens > 1 and limit < served:
-        return verdict("crosses while decoding", f"passes the drafter limit {limit:,}, then {_past(engine)}")
+        return verdict("crosses while decoding", f"passes the drafter limit {limit:,}: then {_past(engine)}")
     return verdict("speculative", f"{limit - end:,} tokens under the drafter limit {limit:,}")
 
 
 def _past(engine: EngineVerdict) -> str:
-    return "; or ".join(PAST_LIMIT_WORDS[past] for past in engine.past_limit) or "what follows is not known"
+    return " or ".join(engine.past_limit) or "what follows is not known"
 
 
 def _unusable(config: object, draft: object, overrides: object) -> Finding | None:

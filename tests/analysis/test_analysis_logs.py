@@ -167,6 +167,23 @@ def test_counts_first_and_last_lines_and_times_come_out() -> None:
     assert report.levels == {"WARNING": 1, "INFO": 3}
 
 
+def test_a_traceback_is_one_thing_and_no_flood_however_often_it_comes() -> None:
+    body = [
+        "Traceback (most recent call last):",
+        '  File "/opt/a.py", line 1, in f',
+        "    call_something()",
+        "    ^^^^^^",
+    ]
+    lines = [
+        f"(APIServer pid=7) ERROR {stamp(100 * n)} [async_llm.py:1] {text}"
+        for n in range(40)
+        for text in [*body, *body]
+    ]
+    report = analysed(lines)
+    assert [(g.known, g.count, g.role) for g in report.groups] == [("traceback", 320, "failure")]
+    assert not report.kind("flood")
+
+
 # --- facts ------------------------------------------------------------------------------------------
 
 
@@ -183,6 +200,7 @@ def test_a_real_log_of_mtp_past_its_limit_gives_both_lengths_and_the_capacity() 
     assert (f.max_model_len, f.drafter_limit) == (16_384, 4096)
     assert (f.kv_tokens, f.concurrency) == (1_398_016, 85.33)
     assert (f.speculation_method, f.num_speculative_tokens, f.prefix_caching) == ("mtp", 2, True)
+    assert f.runner == "v1"
     assert report.requests == 10
     assert report.starts == 1
     assert not report.kind("flood")  # this version says nothing past the limit
@@ -214,6 +232,7 @@ def test_facts_become_server_facts_that_name_their_line() -> None:
     facts = recorded("vllm-0.32-mtp2-over-limit").facts.server_facts()
     assert facts.kv_capacity_tokens == 1_398_016
     assert facts.drafter_limit == 4096
+    assert facts.flags == {"model_runner": "v1", "full_length_requests": "85.33"}
     assert facts.sources["kv_capacity_tokens"].startswith("server log, line ")
     assert "block_size" not in facts.sources
 

@@ -1,0 +1,276 @@
+"""Before a server is measured, and after: `context` judges a model's config, `logs` reads a server's log."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from bench.analysis.logs import LineGroup, LogReport
+    from bench.engines.context import Arithmetic, ContextVerdict
+    from bench.records import Speculation
+
+AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+
+
+def context(
+    config: Annotated[
+        str, typer.Argument(metavar="CONFIG", help="config.json, a model folder, or a Hugging Face id.")
+    ],
+    max_model_len: Annotated[int | None, typer.Option(help="The limit to serve, in tokens.")] = None,
+    speculation: Annotated[
+        str | None, typer.Option(metavar="METHOD:K", help="For instance mtp:4, ngram:4, eagle:3.")
+    ] = None,
+    draft: Annotated[str | None, typer.Option(metavar="CONFIG", help="Config of a separate drafter.")] = None,
+    engine: Annotated[
+        str, typer.Option(metavar="NAME:VERSION", help="vllm, 1cat-vllm, sglang, llama.cpp.")
+    ] = "vllm",
+    runner: Annotated[str | None, typer.Option(help="vLLM's model runner, v1 or v2, where known.")] = None,
+    hf_overrides: Annotated[str | None, typer.Option(metavar="JSON", help="As given to the server.")] = None,
+    allow_long_max_model_len: Annotated[
+        bool, typer.Option("--allow-long-max-model-len", help="The server runs with its long-length switch.")
+    ] = False,
+    tiers: Annotated[str | None, typer.Option(help="Prompt lengths, e.g. 6316,564577.")] = None,
+    output: Annotated[int, typer.Option(min=0, help="Output tokens of each tier.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Judge whether a model can be served, and speculate, at a context length; exit code 0 or 1.
+
+    Example:
+
+        ctxbench context ./model --max-model-len 1000000 --speculation mtp:4 --engine vllm:0.29
+    """
+    from bench.engines.context import judge
+    from bench.errors import CheckFailed
+    from bench.wire.modelconfig import parse_object, read_config
+
+    name, _, version = engine.partition(":")
+    verdict = judge(
+        read_config(config),
+        served=max_model_len,
+        speculation=_speculation(speculation),
+        draft_config=read_config(draft) if draft else None,
+        engine=name,
+        version=version or None,
+        runner=runner,
+        hf_overrides=parse_object(hf_overrides, "--hf-overrides") if hf_overrides else None,
+        allow_long=allow_long_max_model_len,
+        tiers=_tiers(tiers),
+        output_tokens=output,
+    )
+    if as_json:
+        _print_json({"ok": verdict.ok, "verdict": verdict})
+    else:
+        print("\n".join(_verdict_lines(verdict)))
+    if not verdict.ok:
+        raise CheckFailed(verdict.summary)
+
+
+def logs(
+    source: Annotated[
+        str, typer.Argument(metavar="FILE|-", help="A file, -, docker:CONTAINER or journal:UNIT.")
+    ],
+    since: Annotated[
+        str | None, typer.Option(help="15m, 2h, 14:55, or 2026-11-29T14:55, as the log writes its times.")
+    ] = None,
+    tokens: Annotated[int | None, typer.Option(min=1, help="Output tokens of that time, if known.")] = None,
+    requests: Annotated[int | None, typer.Option(min=1, help="Requests of that time, if known.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Show so many groups of lines.")] = 25,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a server's log says: facts, floods, troubles, and all lines grouped by template.
+
+    Example:
+
+        ctxbench logs tests/recordings/logs/vllm-0.32-mtp2-over-limit.log
+    """
+    from bench.analysis.logs import LogAnalyser
+    from bench.wire.logs import blocks, parse_source
+
+    place = parse_source(source)
+    start = _since(since, datetime.now().astimezone()) if since else None
+    by_line = start.strftime("%Y-%m-%d %H:%M:%S") if start and place.kind in ("file", "stdin") else None
+    analyser = LogAnalyser(since=by_line, output_tokens=tokens, requests=requests)
+    interrupted = False
+    try:
+        for block in blocks(place, since=start):
+            analyser.feed(block)
+    except KeyboardInterrupt:  # a followed log is ended so: what came until then counts
+        interrupted = True
+    report = analyser.report()
+    if as_json:
+        _print_json(report)
+    else:
+        print("\n".join(_report_lines(report, top)))
+    if interrupted:
+        raise KeyboardInterrupt
+
+
+# --- arguments --------------------------------------------------------------------------------------
+
+
+def _speculation(text: str | None) -> Speculation | None:
+    from bench.errors import SuiteError
+    from bench.records import Speculation
+
+    if text is None:
+        return None
+    method, _, k = text.partition(":")
+    if not method or not k.isdecimal() or len(k) > 4:
+        raise SuiteError(f"--speculation {text!r}: write it as METHOD:K, for instance mtp:4")
+    return Speculation(method=method, num_speculative_tokens=int(k))
+
+
+def _tiers(text: str | None) -> tuple[int, ...]:
+    from bench.errors import SuiteError
+
+    parts = [part.strip().replace("_", "") for part in (text or "").split(",") if part.strip()]
+    if not all(part.isdecimal() and len(part) < 13 for part in parts):
+        raise SuiteError(f"--tiers {text!r}: write whole numbers of tokens, for instance 6316,564577")
+    return tuple(int(part) for part in parts)
+
+
+def _since(text: str, now: datetime) -> datetime:
+    """A moment: so long ago, a time of today, or a date with a time (local unless it names a zone)."""
+    from bench.errors import SuiteError
+    from bench.plan.estimate import parse_duration
+
+    try:
+        if text[:1].isdigit() and text[-1:].isalpha() and not text.endswith("Z"):
+            return now - timedelta(seconds=parse_duration(text))
+        day = "" if "-" in text else f"{now.date().isoformat()}T"
+        return datetime.fromisoformat(day + text).astimezone()
+    except (ValueError, OverflowError):
+        raise SuiteError(f"--since {text!r}: write 15m, 14:55 or 2026-11-29T14:55") from None
+
+
+# --- words ------------------------------------------------------------------------------------------
+
+
+_OUTCOMES = {
+    "target covers": "the target covers the limit; there is no drafter",
+    "no drafter model": "the target covers the limit; this speculation has no drafter model",
+    "drafter covers": "target and drafter cover the limit by themselves",
+    "extended": "the target covers the limit; its native MTP drafter may take over its YaRN",
+}
+
+
+def _print_json(value: object) -> None:
+    import msgspec
+
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n")
+
+
+def _verdict_lines(verdict: ContextVerdict) -> list[str]:
+    rule, engine = verdict.rule, verdict.engine
+    outcome = _OUTCOMES.get(rule.outcome, rule.outcome)
+    lines = [f"rules   {'ok' if rule.ok else 'FAIL':8}{outcome}", f"        {_sum(rule.arithmetic)}"]
+    name = " ".join(part for part in (engine.engine, engine.version) if part)
+    word = {"ok": "ok", "warn": "warn", "fail": "FAIL", "unknown": "unknown"}[engine.status]
+    does = {True: "starts", False: "refuses to start", None: "start not known"}[engine.starts]
+    facts = [name, does]
+    if engine.derived is not None:
+        facts.append(f"derives {engine.derived:,}")
+    if engine.served is not None:
+        facts.append(f"serves {engine.served:,} ({engine.served_source})")
+    if engine.drafter_limit is not None:
+        facts.append(f"drafter to {engine.drafter_limit:,}")
+    lines.append(f"engine  {word:8}{', '.join(facts)}")
+    lines += [f"  {f.severity:5} {f.code}: {f.message}" for f in verdict.findings]
+    if verdict.tiers:
+        rows = [
+            (f"{t.tier:,}", f"{t.output_tokens:,}", f"{t.end:,}", t.kind, t.detail) for t in verdict.tiers
+        ]
+        lines += ["", *_table(("tier", "output", "ends at", "what", "why"), rows, right=3)]
+    return lines
+
+
+def _sum(a: Arithmetic) -> str:
+    """The arithmetic in one line; what is not known is left out."""
+    parts = [f"native {a.native:,}"] if a.native is not None else []
+    if a.ceiling is not None and a.original is not None:
+        parts.append(f"original {a.original:,} x {a.factor:g} = ceiling {a.ceiling:,}")
+    named = (("target's limit", a.target_limit), ("served", a.served), ("margin", a.margin))
+    parts += [f"{name} {value:,}" for name, value in named if value is not None]
+    return ", ".join(parts) or "no arithmetic: the config gives no figures"
+
+
+def _report_lines(report: LogReport, top: int) -> list[str]:
+    size = f"{report.bytes / 1e6:,.1f} MB" if report.bytes >= 1e6 else f"{report.bytes:,} bytes"
+    head = [f"{report.lines:,} lines, {size}", f"{len(report.groups):,} templates"]
+    if report.starts:
+        head.append(f"{report.starts} start(s) of the server")
+    if report.requests is not None:
+        head.append(f"{report.requests:,} requests")
+    if report.output_tokens is not None:
+        head.append(f"{report.output_tokens:,} output tokens ({report.output_tokens_source})")
+    if report.skipped_before:
+        head.append(f"{report.skipped_before:,} earlier lines left out")
+    lines = [", ".join(head), *_fact_lines(report), *(f"note: {note}" for note in report.notes), ""]
+    shown = report.groups[:top]
+    rows = [
+        (
+            f"{g.count:,}",
+            g.kind,
+            g.level or "",
+            _span(g),
+            f"{g.meaning}: {g.template}" if g.meaning else g.template,
+        )
+        for g in shown
+    ]
+    lines += _table(("count", "kind", "level", "seen", "lines"), rows, right=1, last=100)
+    floods = report.kind("flood")
+    lines += ["", *(f"flood: {g.why}: {g.example[:160]}" for g in floods)] if floods else []
+    if len(report.groups) > top:
+        lines.append(f"... and {len(report.groups) - top:,} more templates (--top)")
+    return lines
+
+
+def _fact_lines(report: LogReport) -> list[str]:
+    facts = report.facts
+    labels = {
+        "engine": "engine",
+        "version": "version",
+        "model": "model",
+        "max_model_len": "context length",
+        "drafter_limit": "drafter limit",
+        "kv_tokens": "KV cache tokens",
+        "concurrency": "full-length requests that fit",
+        "block_size": "prefix-cache block",
+        "speculation_method": "speculation",
+        "num_speculative_tokens": "tokens per draft",
+        "prefix_caching": "prefix caching",
+        "runner": "model runner",
+    }
+    lines = []
+    for name, label in labels.items():
+        value = getattr(facts, name)
+        if value is not None:
+            text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+            where = f"  (line {facts.lines[name]:,})" if name in facts.lines else ""
+            lines.append(f"  {label:30}{text}{where}")
+    return lines
+
+
+def _span(group: LineGroup) -> str:
+    if group.count == 1 or group.first_at == group.last_at:
+        return group.first_at or f"line {group.first_line:,}"
+    if group.first_at and group.last_at:
+        return f"{group.first_at} to {group.last_at}"
+    return f"line {group.first_line:,} to {group.last_line:,}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: int, last: int = 200) -> list[str]:
+    """Columns side by side, the first `right` ones right-aligned, the last one cut at `last` characters."""
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head) - 1)]
+    lines = []
+    for row in (head, *rows):
+        cells = [
+            c.rjust(w) if i < right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=False))
+        ]
+        lines.append("  ".join([*cells, row[-1][:last]]).rstrip())
+    return lines
