@@ -293,6 +293,27 @@ def test_a_restart_before_a_cold_is_no_fault_of_the_cold() -> None:
         after=page(**fresh | {"requests_finished": 1.0, "generation_tokens": 64.0, "prompt_tokens": 1000.0}),
     )
     assert ids(measure(first, cold, info=run(facts=B16))) == ([], [])
+    after = cold.after.values  # type: ignore[union-attr]
+    more = {"requests_finished": 1, "generation_tokens": 64, "prompt_tokens": 1000, "cached_tokens": 992}
+    replay = exchange(
+        "replay",
+        cached=992,
+        sha="b",
+        ttft_ms=50,
+        before=page(**after),
+        after=page(**{name: value + more.get(name, 0) for name, value in after.items()}),
+    )
+    assert ids(measure(first, cold, replay, info=run(facts=B16))) == ([], [])
+
+
+def test_a_cold_that_hit_is_no_yardstick_for_others() -> None:
+    warm = unseen(ttft_ms=60)
+    warm = msgspec.structs.replace(
+        warm, usage=Usage(prompt_tokens=1000, completion_tokens=64, cached_tokens=900)
+    )
+    replay = exchange("replay", cached=992, ttft_ms=58)  # as fast as its "cold": no contradiction
+    m = measure(warm, replay, info=run(facts=B16))
+    assert m.verdict.reuse == "held"
 
 
 def test_a_replay_of_a_failed_cold_is_invalid_and_one_of_a_primed_prompt_is_not() -> None:

@@ -75,8 +75,8 @@ def test_the_old_prefix_names_stay_apart_because_their_unit_changed() -> None:
 
 
 def test_old_and_new_name_of_a_gauge_on_one_page_count_once() -> None:
-    text = 'vllm:gpu_cache_usage_perc{engine="0"} 0.4\nvllm:kv_cache_usage_perc{engine="0"} 0.4\n'
-    assert read_page(text, get("vllm")).values == {"kv_usage": 0.4}
+    text = 'vllm:gpu_cache_usage_perc{engine="0"} 0.5\nvllm:kv_cache_usage_perc{engine="0"} 0.4\n'
+    assert read_page(text, get("vllm")).values == {"kv_usage": 0.4}  # the new name, whatever the old says
 
 
 def test_metrics_that_a_server_does_not_have_are_absent_and_not_zero() -> None:
