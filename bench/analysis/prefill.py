@@ -5,8 +5,9 @@ tokens of which m are cached leaves the work of the tokens m..n, each attending 
 ttft(n, m) = a + b (n - m) + c (n^2 - m^2) + e m, where e is what even a cached token costs
 (tokenising, hashing, upload), taken from the route's replays.
 
-Fitted by least squares on relative errors over all valid cold and salted trials, since a timing
-varies in proportion to its length; intervals are Student's t with the fit's degrees of freedom.
+Fitted by least squares on relative errors to the tiers' medians over valid cold and salted trials: a
+timing varies in proportion to its length, and a median is not moved by one slow trial nor by delays
+that only ever add. Intervals are Student's t with the spread of the trials around the law.
 None of the three costs can be negative: a term that comes out so is left out, and so is `a` when
 there are two tiers only (over long prompts it is the smallest). One tier gives no law, and says so.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct, structs
@@ -131,7 +133,7 @@ def _law(route: str, cold: Sequence[Measurement], replays: Sequence[Measurement]
     if len(tiers) < 2:
         why = f"one tier ({tiers[0]:,} tokens) gives no law" if tiers else "no valid cold trial"
         return PrefillLaw(route=route, tiers=tiers, samples=len(cold), prefill_tok_s=rates, absent=why)
-    terms, coefficients, covariance, freedom = _non_negative(lengths, times, len(tiers))
+    terms, coefficients, covariance, freedom = _non_negative(_points(cold, tiers))
     law = PrefillLaw(
         route=route,
         terms=terms,
@@ -154,37 +156,80 @@ def _design(tokens: Floats, reused: Floats) -> Floats:
 _Fit = tuple[tuple[int, ...], tuple[float, float, float], tuple[tuple[float, ...], ...], int]
 
 
-def _non_negative(lengths: Floats, times: Floats, tiers: int) -> _Fit:
+class _Points(NamedTuple):
+    """The trials of a route, and their medians by tier."""
+
+    lengths: Floats
+    times: Floats
+    tier_lengths: Floats
+    tier_times: Floats
+    trials: Floats
+    """Number behind each median."""
+
+
+def _points(rows: Sequence[Measurement], tiers: Sequence[int]) -> _Points:
+    lengths = np.array([row.prompt_tokens or row.tier for row in rows], dtype=float)
+    times = column(rows, "ttft_s")
+    masks = [np.array([row.tier == tier for row in rows]) for tier in tiers]
+    return _Points(
+        lengths,
+        times,
+        np.array([np.median(lengths[mask]) for mask in masks]),
+        np.array([np.median(times[mask]) for mask in masks]),
+        np.array([mask.sum() for mask in masks], dtype=float),
+    )
+
+
+def _non_negative(points: _Points) -> _Fit:
     """The fit with the most terms none of which is negative."""
-    choices: list[tuple[int, ...]] = [(0, 1, 2)] if tiers >= 3 else []
+    choices: list[tuple[int, ...]] = [(0, 1, 2)] if points.tier_times.size >= 3 else []
     for terms in [*choices, (1, 2), (0, 1), (1,)]:
-        found = _least_squares(lengths, times, terms)
+        found = _least_squares(points, terms)
         if min(found[1]) >= 0:
-            return found
+            break
     return found
 
 
-def _least_squares(lengths: Floats, times: Floats, terms: tuple[int, ...]) -> _Fit:
-    """Weighted least squares with weights 1/law^2: first against what was measured, then refined."""
-    longest = float(lengths.max())
-    design = np.stack([(lengths / longest) ** power for power in terms], axis=1)
-    weights = 1 / times
+def _least_squares(points: _Points, terms: tuple[int, ...]) -> _Fit:
+    """Least squares of the medians, weighted by their trials and by 1/law^2.
+
+    The first round weighs with what was measured, the others with the law, which is less noisy.
+    """
+    longest = float(points.lengths.max())
+    design = _powers(points.tier_lengths / longest, terms)
+    # relative variance of a median, in units of a single trial's
+    variance = _median_variance(points.trials)
+    weights = 1 / (points.tier_times * np.sqrt(variance))
     for _ in range(3):
-        solution, *_ = np.linalg.lstsq(design * weights[:, None], times * weights, rcond=None)
-        # the law's own values weigh better than noisy single ones, unless it dips towards 0
-        weights = 1 / np.maximum(design @ solution, 0.2 * times)
-    freedom = lengths.size - len(terms)
+        solution, *_ = np.linalg.lstsq(design * weights[:, None], points.tier_times * weights, rcond=None)
+        law = np.maximum(design @ solution, 0.2 * points.tier_times)
+        weights = 1 / (law * np.sqrt(variance))
     full = np.zeros(3)
     full[list(terms)] = solution
     a, b, c = full.tolist()
     coefficients = (a, b / longest, c / longest**2)
+    freedom = points.times.size - len(terms)
     if freedom < 1:
         return terms, coefficients, (), freedom
+    expected = _powers(points.lengths / longest, terms) @ solution
+    noise = float(np.sum((points.times / np.maximum(expected, 0.2 * points.times) - 1) ** 2)) / freedom
     weighted = design * weights[:, None]
-    variance = float(np.sum(((times - design @ solution) * weights) ** 2)) / freedom
     covariance = np.zeros((3, 3))
-    covariance[np.ix_(terms, terms)] = variance * np.linalg.pinv(weighted.T @ weighted)
+    covariance[np.ix_(terms, terms)] = noise * np.linalg.pinv(weighted.T @ weighted)
     return terms, coefficients, tuple(tuple(map(float, row)) for row in covariance), freedom
+
+
+def _powers(lengths: Floats, terms: tuple[int, ...]) -> Floats:
+    return np.stack([lengths**power for power in terms], axis=1)
+
+
+def _median_variance(trials: Floats) -> Floats:
+    """Variance of a median of n normal values over that of one value; exact at 1 and 2, within 3% above.
+
+    pi / 2n for many, with the usual finite-sample shift (odd and even n differ).
+    """
+    found: Floats = np.pi / (2 * (trials + np.where(trials % 2 == 1, 1, 2) * (np.pi / 2 - 1)))
+    return found
 
 
 def _with_residuals(

@@ -1,0 +1,187 @@
+"""Do the intervals hold what they promise? Studies with known truth, counted.
+
+    python benchmarks/intervals.py [--studies 400]
+
+Generates seeded studies from the simulator's laws (prefill a + b n + c n^2, step time d0 + d1 n,
+log-normal noise between trials), hands them to the public functions of `bench.analysis`, and counts
+how often the 95% intervals contain the truth and how often identical routes are called different.
+Prints the table of docs/statistics.md, and the time a run of 10,000 trials takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+
+import numpy as np
+
+from bench.analysis import prefill
+from bench.analysis.compare import compare
+from bench.analysis.crossover import crossovers
+from bench.analysis.summary import summarise
+from bench.analysis.winner import winner_map
+from bench.records import Condition, Estimate, Measurement, Verdict
+
+TIERS = (8_000, 64_000, 256_000, 564_000)
+# a s, b s/token, c s/token^2, d0 s, d1 s/token of context
+LAWS = {"target-only": (0.2, 4.0e-4, 1.0e-9, 0.022, 1.6e-7), "mtp4": (0.2, 4.8e-4, 1.36e-9, 0.008, 4.0e-8)}
+NOISE = {"log-normal": (0.01, 0.04), "skewed": (0.01, 0.04)}
+OUTPUT = 512
+UNSEEN = 128_000  # the TTFT law is asked between its tiers
+
+
+def truth(law: tuple[float, ...], tier: int) -> tuple[float, float]:
+    """TTFT and time per token."""
+    a, b, c, d0, d1 = law
+    return a + b * tier + c * tier**2, d0 + d1 * (tier + OUTPUT / 2)
+
+
+def draw(rng: np.random.Generator, kind: str, scale: float, trials: int) -> np.ndarray:
+    """Factors with median 1."""
+    if kind == "log-normal":
+        return rng.lognormal(0, scale, trials)
+    # one-sided, as queues and other tenants make it: exponential delays moved to median 1
+    return 1 + scale * (rng.exponential(1, trials) - math.log(2))
+
+
+def measurements(
+    rng: np.random.Generator,
+    laws: dict[str, tuple[float, ...]],
+    tiers: tuple[int, ...],
+    trials: int,
+    kind: str,
+    conditions: tuple[Condition, ...] = ("cold",),
+) -> list[Measurement]:
+    """A study as the runner would have measured it."""
+    rows: list[Measurement] = []
+    for route, law in laws.items():
+        for tier in tiers:
+            ttft, tpot = truth(law, tier)
+            for condition in conditions:
+                starts = ttft * draw(rng, kind, NOISE[kind][0], trials)
+                steps = tpot * draw(rng, kind, NOISE[kind][1], trials)
+                for i in range(trials):
+                    rows.append(_row(route, tier, condition, i, float(starts[i]), float(steps[i])))
+    return rows
+
+
+def _row(route: str, tier: int, condition: Condition, i: int, ttft: float, tpot: float) -> Measurement:
+    return Measurement(
+        trial_id=f"{route}/{tier}/{condition}/{i + 1}",
+        route=route,
+        tier=tier,
+        condition=condition,
+        repeat=i + 1,
+        order=i,
+        prompt_tokens=tier,
+        output_tokens=OUTPUT,
+        ttft_s=ttft,
+        total_s=ttft + (OUTPUT - 1) * tpot,
+        tpot_s=tpot,
+        decode_tok_s=1 / tpot,
+        verdict=Verdict(valid=True),
+    )
+
+
+def holds(estimate: Estimate | None, value: float) -> bool:
+    """Whether an interval contains a value; an open end contains everything on its side."""
+    if estimate is None or estimate.spread != "interval":
+        return False
+    low = -math.inf if estimate.low is None else estimate.low
+    return low <= value <= (math.inf if estimate.high is None else estimate.high)
+
+
+def coverage(studies: int, trials: int, kind: str) -> dict[str, float]:
+    """Share of studies whose interval contains the truth, by what it is an interval of."""
+    tier = TIERS[2]
+    (ttft_b, tpot_b), (ttft_a, tpot_a) = (truth(LAWS[name], tier) for name in ("target-only", "mtp4"))
+    crossing = 1 + (ttft_a - ttft_b) / (tpot_b - tpot_a)
+    a, b, c, *_ = LAWS["mtp4"]
+    hits = dict.fromkeys(("crossover", "ratio", "difference", "median", "law"), 0)
+    decided = 0
+    for number in range(studies):
+        rng = np.random.default_rng((number, trials, len(kind)))
+        rows = measurements(rng, LAWS, (tier,), trials, kind)
+        (one,) = crossovers(rows, "target-only")
+        decided += one.status == "crosses"
+        if one.output_tokens is not None:
+            found = Estimate(value=one.output_tokens, low=one.low, high=one.high, spread=one.spread)
+            hits["crossover"] += holds(found, crossing)
+        compared = {x.quantity: x for x in compare(rows, "target-only")}
+        hits["ratio"] += holds(compared["decode_tok_s"].ratio, tpot_b / tpot_a)
+        hits["difference"] += holds(compared["ttft_s"].difference, ttft_a - ttft_b)
+        hits["median"] += holds(summarise(rows)[0].estimates["ttft_s"], ttft_b)
+        law = prefill.fit(measurements(rng, {"mtp4": LAWS["mtp4"]}, TIERS, trials, kind))["mtp4"]
+        hits["law"] += holds(law.predict(UNSEEN), a + b * UNSEEN + c * UNSEEN**2)
+    shares = {name: count / studies for name, count in hits.items()}
+    shares["crossover"] = hits["crossover"] / decided if decided else math.nan
+    return shares | {"decided": decided / studies}
+
+
+def false_alarms(studies: int, trials: int, kind: str) -> dict[str, float]:
+    """Share of studies of two identical routes that are called different, or given a crossover."""
+    laws = {"a": LAWS["mtp4"], "b": LAWS["mtp4"]}
+    alarms = dict.fromkeys(("ttft_s", "decode_tok_s", "crossover decided"), 0)
+    for number in range(studies):
+        rows = measurements(np.random.default_rng((number, trials, 77)), laws, (TIERS[2],), trials, kind)
+        compared = {x.quantity: x for x in compare(rows, "a")}
+        for quantity in ("ttft_s", "decode_tok_s"):
+            alarms[quantity] += compared[quantity].verdict != "~"
+        (one,) = crossovers(rows, "a")
+        alarms["crossover decided"] += one.status != "undecided"
+    return {name: count / studies for name, count in alarms.items()}
+
+
+def speed() -> dict[str, float]:
+    """CPU seconds for each step over a run of 10,000 trials."""
+    base = LAWS["mtp4"]
+    laws = {f"r{i}": (*base[:3], base[3] * (1 + i / 2), base[4] * (1 + i / 2)) for i in range(5)}
+    tiers = tuple(int(t) for t in np.geomspace(1000, 1_000_000, 10))
+    rows = measurements(np.random.default_rng(1), laws, tiers, 67, "log-normal", ("cold", "salted", "replay"))
+    steps = {
+        "summarise": lambda: summarise(rows),
+        "compare": lambda: compare(rows, "r0"),
+        "crossovers": lambda: crossovers(rows, "r0"),
+        "winner map": lambda: winner_map(rows),
+    }
+    taken = {}
+    for name, step in steps.items():
+        start = time.process_time()  # of this process: the machine may be busy with others
+        step()
+        taken[name] = time.process_time() - start
+    return {"trials": float(len(rows)), **taken, "all": sum(taken.values())}
+
+
+def main() -> None:
+    """Prints everything."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--studies", type=int, default=400)
+    studies = parser.parse_args().studies
+    print(
+        "| noise | trials a side | crossover | ratio | difference | median | TTFT law | crossover decided |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for kind in NOISE:
+        for trials in (5, 10):
+            found = coverage(studies, trials, kind)
+            print(
+                f"| {kind} | {trials} | " + " | ".join(f"{share:.1%}" for share in found.values()) + " |",
+                flush=True,
+            )
+    print("\n| noise | trials a side | TTFT called different | decode called different | crossover decided |")
+    print("|---|---|---|---|---|")
+    for kind in NOISE:
+        for trials in (5, 10):
+            found = false_alarms(studies, trials, kind)
+            print(
+                f"| {kind} | {trials} | " + " | ".join(f"{share:.1%}" for share in found.values()) + " |",
+                flush=True,
+            )
+    print()
+    for name, value in speed().items():
+        print(f"{name}: {value:,.2f}" + ("" if name == "trials" else " s"))
+
+
+if __name__ == "__main__":
+    main()
