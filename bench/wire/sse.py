@@ -15,7 +15,7 @@ from msgspec import Struct
 _BOM = b"\xef\xbb\xbf"
 
 
-class SseEvent(Struct, frozen=True):
+class SseEvent(Struct, frozen=True, gc=False):
     """One dispatched event."""
 
     event: str
@@ -49,6 +49,40 @@ class SseParser:
 
     def feed(self, data: bytes) -> list[SseEvent]:
         """The events that `data` completes, in order."""
+        events: list[SseEvent] = []
+        if self._is_inside_an_event():
+            # Up to the end of that event line by line; what follows is often of the plain kind.
+            end = data.find(b"\n\n") + 2
+            if end < 2:
+                return self._feed(data)
+            events = self._feed(data[:end])
+            data = data[end:]
+        end = data.rfind(b"\n\n") + 2
+        if end >= 2:
+            whole = data[:end]
+            plain = self._plain(whole)
+            events += self._feed(whole) if plain is None else plain
+            data = data[end:]
+        return events + self._feed(data) if data else events
+
+    def _is_inside_an_event(self) -> bool:
+        return bool(self._tail or self._data or self._event or self._skip_lf)
+
+    def _plain(self, data: bytes) -> list[SseEvent] | None:
+        """What servers send nearly always: one-line events, LF, nothing else. `None` when it is not.
+
+        The same result as line by line, at a quarter of the cost.
+        """
+        if self._is_inside_an_event() or not data.startswith(b"data: ") or b"\r" in data:
+            return None
+        blocks = data.decode("utf-8", "replace").split("\n\n")
+        count = len(blocks) - 1  # behind the last blank line stands nothing
+        if data.count(b"\n") != 2 * count or data.count(b"\n\ndata: ") != count - 1:
+            return None
+        self._first = False
+        return [SseEvent("", block[6:]) for block in blocks[:-1]]
+
+    def _feed(self, data: bytes) -> list[SseEvent]:
         if self._skip_lf and data:
             self._skip_lf = False
             if data[0] == 10:

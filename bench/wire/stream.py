@@ -48,21 +48,20 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 # What an event may hold. Everything that servers fill differently is `Any` and looked at in code:
 # a null, a list or a string in an unexpected place must not lose the event.
-class _Delta(Struct):
+class _Delta(Struct, gc=False):
     content: Any = None
     reasoning: Any = None
     reasoning_content: Any = None
     tool_calls: Any = None
 
 
-class _Choice(Struct):
+class _Choice(Struct, gc=False):
     delta: _Delta | None = None
     text: Any = None
     finish_reason: Any = None
-    index: Any = 0
 
 
-class _Event(Struct):
+class _Event(Struct, gc=False):
     choices: list[_Choice] | None = None
     usage: Any = None
     error: Any = None
@@ -93,7 +92,7 @@ class StreamDecoder:
         self._parser = SseParser()
         self._at: array[int] = array("q")
         self._chars: array[int] = array("q")
-        self._tokens: array[int] = array("q")  # -1: the event did not say
+        self._tokens: array[int] = array("q")  # of the events that say so
         self._kinds = bytearray()
         self._text: list[str] = []
         self._reasoning: list[str] = []
@@ -121,8 +120,10 @@ class StreamDecoder:
         """Take one read, stamped `at_ns` nanoseconds after `sent`."""
         if not self._events and len(self._head) < BODY_LIMIT:
             self._head += data[:BODY_LIMIT]
-        for event in self._parser.feed(data):
-            self._take(at_ns, event)
+        events = self._parser.feed(data)
+        if events:
+            self._events += len(events)
+            self._take(at_ns, events)
 
     def finish(self) -> Answer:
         """The stream is over: what it said."""
@@ -130,7 +131,8 @@ class StreamDecoder:
         for event in self._parser.close():
             # Cut off in the middle, or only the last blank line forgotten? The text itself tells.
             if event.data.strip() == "[DONE]" or _parses(event.data):
-                self._take(last, event)
+                self._events += 1
+                self._take(last, [event])
             else:
                 self._note("an event was cut off by the end of the stream")
         usage = _usage(self._usage)
@@ -141,7 +143,7 @@ class StreamDecoder:
                 at_ns=tuple(self._at),
                 chars=tuple(self._chars),
                 kinds=self._kinds.decode("ascii"),
-                tokens=() if not self._tokens or -1 in self._tokens else tuple(self._tokens),
+                tokens=tuple(self._tokens) if len(self._tokens) == len(self._at) else (),
             ),
             text="".join(self._text),
             reasoning="".join(self._reasoning),
@@ -154,23 +156,35 @@ class StreamDecoder:
             notes=tuple(f"{what}: {n}" if n > 1 else what for what, n in self._ignored.items()),
         )
 
-    def _take(self, at_ns: int, event: SseEvent) -> None:
-        self._events += 1
-        data = event.data
-        if self._done:
+    def _take(self, at_ns: int, events: list[SseEvent]) -> None:
+        """The loop over all events of a stream: nearly all of them carry one piece of text and nothing
+        else, and are dealt with on the spot. `_other` would give the same for them, at twice the cost.
+        """
+        text, chars, at, kinds = self._text, self._chars, self._at, self._kinds
+        for event in events:
+            try:
+                parsed = None if self._done else _decode_event(event.data)
+            except (msgspec.DecodeError, RecursionError):
+                self._no_json(event)
+                continue
+            content = None if parsed is None or event.event else _only_text(parsed)
+            if content is None:
+                self._other(at_ns, event, parsed)
+            else:
+                text.append(content)
+                chars.append(len(content))
+                at.append(at_ns)
+                kinds += b"c"
+
+    def _other(self, at_ns: int, event: SseEvent, parsed: _Event | None) -> None:
+        if parsed is None:
             self._note("events after [DONE] were ignored")
-            return
-        try:
-            parsed = _decode_event(data)
-        except (msgspec.DecodeError, RecursionError):
-            self._no_json(event)
-            return
-        if event.event == "error" or parsed.error is not None:
-            self._fail("error_event", _error_message(parsed.error, data), data)
+        elif event.event == "error" or parsed.error is not None:
+            self._fail("error_event", _error_message(parsed.error, event.data), event.data)
         elif event.event not in ("", "message"):
             self._note(f"events of type {event.event[:40]!r} were ignored")
         else:
-            self._completion(at_ns, parsed, data)
+            self._completion(at_ns, parsed, event.data)
 
     def _no_json(self, event: SseEvent) -> None:
         data = event.data
@@ -183,47 +197,51 @@ class StreamDecoder:
             self._fail("malformed", f"the server sent an event that is {what}: {short(data)}", data)
 
     def _completion(self, at_ns: int, parsed: _Event, data: str) -> None:
-        if parsed.usage is not None:
-            self._usage = parsed.usage
+        usage = parsed.usage
+        if usage is not None:
+            self._usage = usage
+        told = parsed.timings is not None or parsed.metrics is not None or parsed.sglext is not None
+        if told:
+            self._keep_reported(parsed)
+        choices = parsed.choices
+        if choices:
+            self._choice(at_ns, choices[0], usage)
+            if len(choices) > 1:
+                self._note("choices beyond the first were ignored")
+        elif choices is None and usage is None and not told:
+            self._fail("malformed", f"the server sent an event that is no completion: {short(data)}", data)
+
+    def _keep_reported(self, parsed: _Event) -> None:
         for name in ("timings", "metrics", "sglext"):
             value = getattr(parsed, name)
             if value is not None:
                 self._reported[name] = value
-        choices = parsed.choices
-        if choices:
-            self._choice(at_ns, choices[0], parsed.usage)
-            if len(choices) > 1:
-                self._note("choices beyond the first were ignored")
-        elif choices is None and parsed.usage is None and not (parsed.timings or parsed.metrics):
-            self._fail("malformed", f"the server sent an event that is no completion: {short(data)}", data)
 
     def _choice(self, at_ns: int, choice: _Choice, usage: Any) -> None:
         delta = choice.delta
-        chars = 0
-        kind = "e"
-        if delta is None:
-            if isinstance(choice.text, str) and choice.text:
-                kind, chars = "c", len(choice.text)
-                self._text.append(choice.text)
-        else:
+        content = choice.text if delta is None else delta.content
+        kind, chars = b"e", 0
+        if delta is not None:
             if delta.tool_calls:
                 kind, chars = self._tools(delta.tool_calls)
             reasoning = delta.reasoning or delta.reasoning_content
-            if isinstance(reasoning, str) and reasoning:
-                kind, chars = "r", chars + len(reasoning)
+            if reasoning and isinstance(reasoning, str):
+                kind, chars = b"r", chars + len(reasoning)
                 self._reasoning.append(reasoning)
-            if isinstance(delta.content, str) and delta.content:
-                kind, chars = "c", chars + len(delta.content)
-                self._text.append(delta.content)
+        if content and isinstance(content, str):
+            kind, chars = b"c", chars + len(content)
+            self._text.append(content)
         if isinstance(choice.finish_reason, str):
             self._finish = choice.finish_reason
         self._at.append(at_ns)
         self._chars.append(chars)
-        self._kinds += kind.encode()
-        so_far = _count(usage.get("completion_tokens")) if isinstance(usage, dict) else None
-        self._tokens.append(-1 if so_far is None else so_far)
+        self._kinds += kind
+        if isinstance(usage, dict):
+            so_far = _count(usage.get("completion_tokens"))
+            if so_far is not None:
+                self._tokens.append(so_far)
 
-    def _tools(self, calls: Any) -> tuple[str, int]:
+    def _tools(self, calls: Any) -> tuple[bytes, int]:
         chars = 0
         for call in calls if isinstance(calls, list) else ():
             function = call.get("function") if isinstance(call, dict) else None
@@ -231,7 +249,7 @@ class StreamDecoder:
             if isinstance(arguments, str) and arguments:
                 self._tool.append(arguments)
                 chars += len(arguments)
-        return ("t", chars) if chars else ("e", 0)
+        return (b"t", chars) if chars else (b"e", 0)
 
     def _verdict(self, usage: Usage | None) -> Failure | None:
         if not self._events and self._head.strip():
@@ -254,6 +272,26 @@ class StreamDecoder:
     def _note(self, what: str, count: int = 1) -> None:
         if what in self._ignored or len(self._ignored) < 16:
             self._ignored[what] = self._ignored.get(what, 0) + count
+
+
+def _only_text(event: _Event) -> str | None:
+    """The text of an event that has one choice and carries nothing else that is read; else `None`."""
+    choices = event.choices
+    if not choices or len(choices) != 1:
+        return None
+    choice = choices[0]
+    delta = choice.delta
+    if choice.finish_reason is not None:
+        return None
+    if not (event.usage is event.error is event.timings is event.metrics is event.sglext is None):
+        return None
+    if delta is None:
+        content = choice.text
+    elif delta.reasoning is delta.reasoning_content is delta.tool_calls is None:
+        content = delta.content
+    else:
+        return None
+    return content if type(content) is str and content else None
 
 
 def _not_a_stream(body: bytes) -> Failure:
