@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from bench.analysis.crossover import Arrival, Curves
 from bench.journal import Entry, read_run
 from bench.records import (
     Comparison,
@@ -27,6 +28,10 @@ from bench.report.gaps import GapCounts
 
 CURVE_POINTS = 120
 """Points kept of an arrival curve or of the gauge samples of one exchange."""
+
+
+ARRIVAL_POINTS = 2_048
+"""Points kept of a curve for the crossover inside the measured window."""
 
 
 class Detail(Struct, frozen=True, kw_only=True):
@@ -136,6 +141,7 @@ def collect(paths: Sequence[Path], base: str | None = None) -> Content:
         measurements=measurements,
         details=tuple(detail for one in passes for detail in one.details),
         gaps=GapCounts.merge(one.gaps for one in passes),
+        curves={key: curve for one in passes for key, curve in one.curves.items()},
         base=base,
     )
 
@@ -146,6 +152,7 @@ def assemble(
     measurements: tuple[Measurement, ...],
     details: tuple[Detail, ...] = (),
     gaps: dict[str, GapCounts] | None = None,
+    curves: Curves | None = None,
     base: str | None = None,
 ) -> Content:
     """Adds the statistics to what was measured; `collect` without the files."""
@@ -160,7 +167,7 @@ def assemble(
         measurements=measurements,
         summaries=tuple(summarise(measurements)),
         comparisons=tuple(compare(measurements, base)) if several and base else (),
-        crossovers=tuple(_sorted(one_way(crossovers(measurements)))) if several else (),
+        crossovers=tuple(_sorted(one_way(crossovers(measurements, curves=curves)))) if several else (),
         details=details,
         gaps=gaps or {},
         base=base,
@@ -223,7 +230,11 @@ class _Pass:
         self._last: Exchange | None = None
         self.details: list[Detail] = []
         self.gaps: dict[str, GapCounts] = {}
-        self.measurements = list(measure_all(self._info, self._watch(entries)))
+        self.curves: dict[tuple[str, str, int], Arrival] = {}
+        self.measurements: list[Measurement] = []
+        for one in measure_all(self._info, self._watch(entries)):
+            self.measurements.append(one)
+            self._keep_curve(one)
 
     def run(self) -> Run:
         told = [event.data for event in self._events if {"harness_s", "wall_s"} <= event.data.keys()]
@@ -256,6 +267,19 @@ class _Pass:
                 self.details.append(reduce_exchange(entry, self._info.id))
                 self.gaps.setdefault(entry.trial.route, GapCounts()).add(entry.chunks)
             yield entry
+
+    def _keep_curve(self, one: Measurement) -> None:
+        """The arrival curve of what was just measured, thinned where it is very long."""
+        from bench.analysis.arrival import arrival
+        from bench.analysis.crossover import curve_key
+
+        exchange = self._last
+        if exchange is None or (exchange.trial.id, exchange.attempt) != (one.trial_id, one.attempt):
+            return
+        curve = arrival(exchange, one.output_tokens)
+        if curve is not None:
+            kept = _picks(len(curve[0]), ARRIVAL_POINTS)
+            self.curves[curve_key(one)] = (curve[0][kept], curve[1][kept])
 
     def _time(self, exchange: Exchange) -> None:
         ended = exchange.sent_ns + exchange.ended_ns

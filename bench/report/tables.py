@@ -18,16 +18,16 @@ EXCLUDED_SHOWN = 8
 _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def terminal(content: Content, width: int = WIDTH) -> str:
+def terminal(content: Content, width: int = WIDTH, *, show_all: bool = False) -> str:
     """Everything a person needs after a run, at most `width` columns wide; ends with a newline.
 
     Medians of the valid trials of each cell, spreads, reasons for what is missing, excluded trials,
-    comparisons and crossovers in words.
+    comparisons and crossovers in words. `show_all` lists every excluded trial.
     """
     table = grid(content)
     blocks = [performance(table, width)]
     blocks.append(_notes(table, width))
-    blocks.append(_block("excluded", _excluded(content), width))
+    blocks.append(_block("excluded", _excluded(content, show_all), width))
     blocks.append(comparison(content, width))
     blocks.append(_block("crossover", _crossovers(content), width))
     blocks.append(_block("look at", look_at(content), width))
@@ -153,11 +153,12 @@ def _notes(table: Grid, width: int) -> str:
     return "\n".join(_wrap(line, width, "  ") for line in lines)
 
 
-def _excluded(content: Content) -> list[str]:
+def _excluded(content: Content, show_all: bool) -> list[str]:
     found = words.excluded(content)
-    lines = [words.excluded_line(one) for one in found[:EXCLUDED_SHOWN]]
-    if len(found) > EXCLUDED_SHOWN:
-        lines.append(f"and {len(found) - EXCLUDED_SHOWN} more: see report.md")
+    shown = found if show_all else found[:EXCLUDED_SHOWN]
+    lines = [words.excluded_line(one) for one in shown]
+    if len(found) > len(shown):
+        lines.append(f"and {len(found) - len(shown)} more: `ctxbench report --all` lists them")
     return lines
 
 

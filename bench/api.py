@@ -1,0 +1,226 @@
+"""A run or a table in Python: typed records, statistics over them, and pandas frames.
+
+::
+
+    run = bench.load("results/20261129T100000Z-laptop")
+    run.info.suite.tiers            what was planned
+    run.measurements                the numbers of every trial, each with its verdict and witnesses
+    run.summary()                   medians and spreads by route, tier and condition
+    run.crossovers("target-only")   from which output length on a route wins
+    run.frame()                     all measurements as a DataFrame
+
+Everything is recomputed from what the run directory keeps; nothing in it is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, structs
+
+from bench.analysis.arrival import arrival
+from bench.analysis.baseline import read_table
+from bench.analysis.compare import compare
+from bench.analysis.crossover import Arrival, crossovers, curve_key, one_way
+from bench.analysis.measure import measure_all
+from bench.analysis.prefill import PrefillLaw, prefill_laws
+from bench.analysis.summary import summarise
+from bench.analysis.winner import WinnerMap, winner_map
+from bench.errors import SuiteError
+from bench.journal import read_entries, read_info
+from bench.records import (
+    Comparison,
+    Crossover,
+    Estimate,
+    Event,
+    Exchange,
+    Measurement,
+    RunInfo,
+    Scrape,
+    Summary,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "PrefillLaw",
+    "Run",
+    "WinnerMap",
+    "compare",
+    "crossovers",
+    "frame",
+    "load",
+    "load_table",
+    "one_way",
+    "prefill_laws",
+    "summarise",
+    "winner_map",
+    "write_report",
+]
+
+
+class Run:
+    """A run directory, read lazily: the journal is streamed when something needs it.
+
+    Exchanges are never kept; measurements are, once they have been asked for.
+    """
+
+    def __init__(self, path: Path, info: RunInfo) -> None:
+        self.path = path
+        self.info = info
+
+    def __repr__(self) -> str:
+        return f"<Run {self.info.id}: {len(self.info.plan)} trials planned>"
+
+    def exchanges(self) -> Iterator[Exchange]:
+        """Every exchange in the order it happened, warm-ups too; read from disk each time."""
+        return (entry for entry in read_entries(self.path) if isinstance(entry, Exchange))
+
+    @cached_property
+    def measurements(self) -> list[Measurement]:
+        """The numbers of every trial, in run order; excluded ones too (`verdict.valid` is False)."""
+        return list(measure_all(self.info, self.exchanges()))
+
+    @cached_property
+    def events(self) -> list[Event]:
+        """What happened in the run besides exchanges: sessions, attempts, the end."""
+        return [entry for entry in read_entries(self.path) if isinstance(entry, Event)]
+
+    @property
+    def scrapes(self) -> Iterator[Scrape]:
+        """The metrics pages before and after every exchange, reduced to what their dialect knows.
+
+        `Scrape.file` is the path of the raw page within the run directory.
+        """
+        for exchange in self.exchanges():
+            yield from (page for page in (exchange.before, exchange.after) if page is not None)
+
+    def curves(self) -> dict[tuple[str, str, int], Arrival]:
+        """Arrival curves (tokens so far, seconds since sent) of the trials whose stream carries them."""
+        known = {(one.trial_id, one.attempt): one for one in self.measurements}
+        found = {}
+        for exchange in self.exchanges():
+            one = known.get((exchange.trial.id, exchange.attempt))
+            if exchange.purpose == "trial" and one is not None:
+                curve = arrival(exchange, one.output_tokens)
+                if curve is not None:
+                    found[curve_key(one)] = curve
+        return found
+
+    def summary(self) -> list[Summary]:
+        """Medians and spreads of the valid trials by route, tier, condition and task."""
+        return summarise(self.measurements)
+
+    def comparisons(self, base: str | None = None) -> list[Comparison]:
+        """Every route against `base` (default: the first) in every cell.
+
+        Raises `SuiteError` when no route is called `base`.
+        """
+        return compare(self.measurements, base)
+
+    def crossovers(self, base: str | None = None) -> list[Crossover]:
+        """From which output length on each route beats `base`; every pair both ways without one.
+
+        Raises `SuiteError` when no route is called `base`.
+        """
+        return crossovers(self.measurements, base, curves=self.curves())
+
+    def prefill_laws(self) -> list[PrefillLaw]:
+        """TTFT over prompt length, for the routes with two tiers or more."""
+        return prefill_laws(self.measurements)
+
+    def frame(self) -> pd.DataFrame:
+        """All measurements as a DataFrame; missing numbers are NA."""
+        return frame(self.measurements)
+
+
+def load(path: str | Path) -> Run:
+    """Opens a run directory. Raises `JournalError` when it is none or was made by a later version.
+
+    >>> run = load("tests/data/run-small")
+    >>> run.info.suite.name, run.info.suite.tiers
+    ('small', (256, 1024))
+    >>> best = run.crossovers("target-only")[0]
+    >>> best.route, best.tier, best.condition, best.status
+    ('mtp4', 256, 'cold', 'crosses')
+    """
+    folder = Path(path)
+    return Run(folder, read_info(folder))
+
+
+def load_table(path: str | Path) -> list[Measurement]:
+    """A CSV or JSON table of figures measured earlier, as measurements; see docs/reports.md.
+
+    Raises `SuiteError` naming file, line and column of what is wrong.
+
+    >>> rows = load_table("results/published/qwen3.8-27b-v100.csv")
+    >>> for one in one_way(crossovers(rows, "target-only")):
+    ...     print(one.route, one.tier, one.status, round(one.output_tokens or 0))
+    mtp4 564575 crosses 1766
+    mtp2 564575 crosses 96
+    """
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SuiteError(f"{file}: cannot be read as a table: {error}") from error
+    return read_table(text, kind="json" if file.suffix == ".json" else "csv", source=file.name)
+
+
+def frame(records: Iterable[Struct]) -> pd.DataFrame:
+    """Any records (measurements, summaries, crossovers, ...) as a DataFrame, a row each.
+
+    An estimate becomes its value and `_low`, `_high`, `_samples` columns; a verdict its fields;
+    missing is NA. Summaries get a column per quantity.
+
+    >>> run = load("tests/data/run-small")
+    >>> table = frame(run.summary()).set_index(["route", "tier", "condition"])
+    >>> f'{table.loc[("mtp4", 1024, "cold"), "acceptance"]:.2f}'
+    '0.75'
+    """
+    import pandas as pd
+
+    return pd.DataFrame([_flat(record) for record in records]).convert_dtypes()
+
+
+def write_report(run: str | Path, *, plots: bool = True) -> list[Path]:
+    """Rebuilds every report file of a run directory; see `bench.report.write`."""
+    from bench.report.write import write_report as write
+
+    return write(Path(run), plots=plots)
+
+
+def _flat(record: Struct) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for name, value in structs.asdict(record).items():
+        if name == "estimates":
+            for quantity, estimate in value.items():
+                row |= _spread(quantity, estimate)
+        elif isinstance(value, Estimate):
+            row |= _spread(name, value)
+        elif name == "verdict" and isinstance(value, Struct):
+            row |= {
+                "valid": getattr(value, "valid", None),
+                "reasons": " ".join(reason.id for reason in getattr(value, "reasons", ())),
+                "warnings": " ".join(reason.id for reason in getattr(value, "warnings", ())),
+                "condition_held": getattr(value, "reuse", None),
+                "speculation_seen": getattr(value, "speculation", None),
+            }
+        elif name == "failure":
+            row[name] = value.kind if value is not None else None
+        else:
+            row[name] = value
+    return row
+
+
+def _spread(name: str, estimate: Estimate) -> dict[str, Any]:
+    return {
+        name: estimate.value,
+        f"{name}_low": estimate.low,
+        f"{name}_high": estimate.high,
+        f"{name}_samples": estimate.samples,
+    }

@@ -1,0 +1,71 @@
+"""`ctxbench report`: what was measured, for people and machines."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from bench.report.content import Content
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
+    base: Annotated[
+        str | None, typer.Option(help="Route to compare against. Default: the first without speculation.")
+    ] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(help="Write one report over all runs into this folder. Default: one into each run."),
+    ] = None,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="List every excluded trial with its reasons.")
+    ] = False,
+    no_plots: Annotated[bool, typer.Option("--no-plots", help="No pictures: faster.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print summary.json instead of the table.")] = False,
+) -> None:
+    """Write report.md, report.html, measurements.csv, summary.json and plots; print the table. Example:
+
+    ctxbench report results/20261129T100000Z-laptop
+    """
+    from bench.report.content import collect
+    from bench.report.write import write_content
+
+    groups = [runs] if into is not None else [[run] for run in runs]
+    for group in groups:
+        content = collect(group, base)
+        folder = into if into is not None else group[0]
+        written = write_content(content, folder, plots=not no_plots)
+        _print(content, as_json=as_json, show_all=show_all)
+        _say_where(folder, written)
+
+
+def print_run(path: Path) -> None:
+    """Writes the report of one run and prints its table: what `run` and `demo` end with."""
+    from bench.report.content import collect
+    from bench.report.write import write_content
+
+    content = collect([path])
+    written = write_content(content, path)
+    _print(content)
+    _say_where(path, written)
+
+
+def _print(content: Content, *, as_json: bool = False, show_all: bool = False) -> None:
+    from bench.report.export import summary_json
+    from bench.report.tables import terminal
+
+    if as_json:
+        print(summary_json(content).decode(), end="")
+    else:
+        print(terminal(content, show_all=show_all), end="")
+
+
+def _say_where(folder: Path, written: list[Path]) -> None:
+    names = [str(path.relative_to(folder)) for path in written if path.parent == folder]
+    plots = len([path for path in written if path.suffix == ".png"])
+    more = f", plots/ ({plots})" if plots else ""
+    print(f"\n{folder}: {', '.join(names)}{more}", file=sys.stderr)

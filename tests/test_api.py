@@ -1,0 +1,100 @@
+"""The public API: light to import, complete, and documented by examples that run."""
+
+from __future__ import annotations
+
+import doctest
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bench
+import bench.api
+from bench.errors import JournalError, SuiteError
+
+ROOT = Path(__file__).parents[1]
+SMALL = ROOT / "tests" / "data" / "run-small"
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, bench; assert bench.BenchError; "
+        "heavy = {'numpy', 'pandas', 'matplotlib', 'scipy', 'httpx', 'bench.api'} & set(sys.modules); "
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_every_public_name_exists_and_is_listed() -> None:
+    for name in bench.__all__:
+        assert getattr(bench, name) is not None
+    assert set(bench.__all__) <= set(dir(bench))
+    assert len(set(bench.__all__)) == len(bench.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = bench.nothing
+
+
+def test_the_pipeline_stands_in_a_docstring_of_five_lines() -> None:
+    lines = (bench.__doc__ or "").strip().splitlines()
+    assert len([line for line in lines if line]) <= 6 and any("->" in line for line in lines)
+
+
+def test_the_examples_in_the_docstrings_are_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    result = doctest.testmod(bench.api)
+    assert result.attempted >= 7 and result.failed == 0
+
+
+@pytest.mark.parametrize("module", ["quantities", "escape"])
+def test_the_examples_of_the_report_are_true(module: str) -> None:
+    from importlib import import_module
+
+    result = doctest.testmod(import_module(f"bench.report.{module}"))
+    assert result.attempted and not result.failed
+
+
+def test_a_run_gives_typed_records() -> None:
+    run = bench.load(SMALL)
+    assert len(run.measurements) == 36 and all(isinstance(m, bench.Measurement) for m in run.measurements)
+    assert all(m.verdict.valid for m in run.measurements)
+    assert sum(1 for _ in run.exchanges()) == 36
+    assert [event.name for event in run.events] == ["session", "finished"]
+    assert sum(1 for _ in run.scrapes) == 72
+    assert {s.route for s in run.summary()} == {"mtp4", "mtp2", "target-only"}
+    assert {c.base for c in run.comparisons("target-only")} == {"target-only"}
+    assert {law.route for law in run.prefill_laws()} == {"mtp4", "mtp2", "target-only"}
+    assert repr(run) == "<Run run-small: 36 trials planned>"
+
+
+def test_a_frame_has_a_row_per_record_and_na_where_missing() -> None:
+    run = bench.load(SMALL)
+    table = run.frame()
+    assert len(table) == 36
+    assert table.loc[table.route == "target-only", "acceptance"].isna().all()
+    assert (table.loc[table.route == "mtp4", "acceptance"] == 0.75).all()
+    assert table.valid.all() and (table.loc[table.condition == "cold", "cached_tokens"] == 0).all()
+    summary = bench.frame(run.summary())
+    assert {"ttft_s", "ttft_s_low", "ttft_s_high", "ttft_s_samples"} <= set(summary.columns)
+    assert not bench.frame([]).size
+
+
+def test_frames_of_crossovers_carry_their_limits() -> None:
+    table = bench.frame(bench.load(SMALL).crossovers("target-only"))
+    assert {"status", "output_tokens", "low", "high", "extrapolation"} <= set(table.columns)
+
+
+def test_what_is_no_run_or_table_is_an_error_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="not a run directory"):
+        bench.load(tmp_path)
+    with pytest.raises(SuiteError, match="cannot be read as a table"):
+        bench.load_table(tmp_path / "none.csv")
+
+
+def test_a_report_can_be_written_from_python(tmp_path: Path) -> None:
+    import shutil
+
+    run = tmp_path / "run"
+    shutil.copytree(SMALL, run)
+    names = {path.name for path in bench.write_report(run, plots=False)}
+    assert {"report.md", "report.html", "measurements.csv", "summary.json"} <= names
