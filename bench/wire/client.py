@@ -22,9 +22,10 @@ from msgspec import Struct
 
 from bench.errors import EngineError, SuiteError
 from bench.records import Endpoint, Failure, Timeouts
-from bench.wire.connection import Recorder, RulerTransport, keep_alive
+from bench.wire.connection import RulerTransport, keep_alive
 from bench.wire.exchange import Prepared, Raw, Watch, finish, raw_of
 from bench.wire.failures import StatusError, advice, classify, of_status, redact
+from bench.wire.recorder import Recorder
 
 __all__ = ["Client", "Prepared", "Raw", "Reply", "StatusError", "finish"]
 
@@ -206,7 +207,7 @@ class Client:
         request = prepared.request
         request.extensions = {"timeout": timeout, "recorder": recorder}
         if not self._ruler:
-            recorder.sent_ns = recorder.last_ns = time.monotonic_ns()
+            recorder.start(time.monotonic_ns())
         # Straight to the transport: what httpx's client would add (redirects, cookies, authentication
         # flows) is not wanted here, and its time would lie between the release of many streams.
         response = await transport.handle_async_request(request)
@@ -215,8 +216,7 @@ class Client:
             if self._ruler:
                 await recorder.over
                 return
-            recorder.status = response.status_code
-            recorder.headers_ns = recorder.last_ns = time.monotonic_ns()
+            recorder.begin(time.monotonic_ns(), response.status_code)
             async for data in response.aiter_bytes():
                 recorder.add(time.monotonic_ns(), data)
             recorder.ended_ns = time.monotonic_ns()

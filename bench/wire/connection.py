@@ -15,117 +15,17 @@ import asyncio
 import socket
 import ssl
 import time
-from array import array
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any, cast
 
 import httpx
 
-from bench.wire.http1 import HEAD_LIMIT, Dechunker, FramingError, Head, parse_head
+from bench.wire.http1 import HEAD_LIMIT, FramingError, Head, parse_head
+from bench.wire.recorder import Recorder, TooLarge
 
 _PIECE = 256 * 1024
 _READ_BUFFER = 256 * 1024
-
-
-class TooLarge(httpx.RemoteProtocolError):
-    """More bytes than any honest answer has."""
-
-
-class Recorder:
-    """What the wire saw of one exchange. Stamps are monotonic nanoseconds, not yet relative."""
-
-    __slots__ = (
-        "_dechunker",
-        "_raw",
-        "_raw_ns",
-        "broken",
-        "connect_ns",
-        "ended_ns",
-        "headers_ns",
-        "last_ns",
-        "limit",
-        "over",
-        "pending",
-        "read_bytes",
-        "read_ns",
-        "reads",
-        "sent_ns",
-        "size",
-        "status",
-        "uploaded_ns",
-    )
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.size = 0
-        self.status: int | None = None
-        self.connect_ns: int | None = None
-        self.sent_ns = 0
-        self.uploaded_ns: int | None = None
-        self.headers_ns: int | None = None
-        self.ended_ns: int | None = None
-        self.last_ns = 0
-        """When anything last arrived."""
-        self.read_ns: array[int] = array("q")
-        self.read_bytes: array[int] = array("q")
-        self.reads: list[tuple[int, bytes]] = []
-        """Unframed and not yet taken: (stamp, body bytes)."""
-        self.pending = 0
-        """Bytes kept and not yet taken."""
-        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.broken: FramingError | None = None
-        """The server's chunks made no sense from some point on; nothing after it is kept."""
-        self._raw: list[bytes] = []
-        self._raw_ns: array[int] = array("q")
-        self._dechunker: Dechunker | None = None
-
-    def start_body(self, *, chunked: bool) -> None:
-        self._dechunker = Dechunker() if chunked else None
-
-    def add(self, now_ns: int, data: bytes) -> None:
-        """The hot path: keep one read."""
-        self._raw_ns.append(now_ns)
-        self._raw.append(data)
-        self.last_ns = now_ns
-        size = len(data)
-        self.pending += size
-        self.size += size
-        if self.size > self.limit:
-            raise TooLarge(f"the answer is larger than {self.limit} bytes")
-
-    @property
-    def tail(self) -> bytes:
-        """The last read, with its framing if that is still on."""
-        if self._raw:
-            return self._raw[-1]
-        return self.reads[-1][1] if self.reads else b""
-
-    def unframe(self) -> bool:
-        """Take the framing off what has come; True when the last chunk was among it, or nonsense."""
-        dechunker = self._dechunker
-        raw, self._raw = self._raw, []
-        stamps, self._raw_ns = self._raw_ns, array("q")
-        if self.broken is not None:
-            return True
-        try:
-            for now_ns, data in zip(stamps, raw, strict=True):
-                body = dechunker.feed(data) if dechunker else data
-                if body:
-                    self.read_ns.append(now_ns)
-                    self.read_bytes.append(len(body))
-                    self.reads.append((now_ns, body))
-        except FramingError as error:
-            self.broken = error
-            return True
-        return dechunker.ended if dechunker else False
-
-    def take(self) -> list[tuple[int, bytes]]:
-        """The body's reads since the last call."""
-        self.unframe()
-        reads, self.reads = self.reads, []
-        self.pending = 0
-        return reads
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -212,7 +112,7 @@ class Connection(asyncio.BufferedProtocol):
         self._answered = asyncio.get_running_loop().create_future()
         self._in_body = False
         self._start.clear()
-        recorder.sent_ns = recorder.last_ns = time.monotonic_ns()
+        recorder.start(time.monotonic_ns())
         await self._upload(head, body, recorder)
         recorder.uploaded_ns = time.monotonic_ns()
         return await self._answered
@@ -255,14 +155,12 @@ class Connection(asyncio.BufferedProtocol):
             if rest:
                 self._begin(now_ns, rest, recorder)
             return
-        recorder.headers_ns = recorder.last_ns = now_ns
-        recorder.status = head.status
         self.head = head
         self.reusable = head.keep_alive
         self._in_body = True
         self._chunked = head.framing == "chunked"
         self._left = head.length if head.framing == "length" else None
-        recorder.start_body(chunked=self._chunked)
+        recorder.begin(now_ns, head.status, chunked=self._chunked)
         if rest:
             recorder.add(now_ns, rest)
             if self._left is not None:

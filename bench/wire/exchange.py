@@ -11,8 +11,8 @@ import httpx
 from msgspec import Struct
 
 from bench.records import Endpoint, Exchange, Failure, PromptRecipe, Timeouts, Trial
-from bench.wire.connection import Recorder
 from bench.wire.failures import of_status, redact, redacted
+from bench.wire.recorder import Recorder
 from bench.wire.stream import BODY_LIMIT, Answer, StreamDecoder
 
 _SLICE = 32 * 1024  # bytes decoded between two looks at the sockets: about 0.3 ms

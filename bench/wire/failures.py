@@ -17,8 +17,8 @@ import httpx
 
 from bench.errors import EngineError
 from bench.records import Failure
-from bench.wire.connection import TooLarge
 from bench.wire.http1 import FramingError
+from bench.wire.recorder import TooLarge
 from bench.wire.stream import BODY_LIMIT, error_text, short
 
 
