@@ -13,6 +13,7 @@ Every finished text is counted again as a whole; a difference moves the cut, ano
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -129,7 +130,7 @@ class Composer:
         Raises `SuiteError` when the tier is too small, or the corpus too short or too odd for it.
         """
         key = _key(trial, attempt, pair)
-        place = f"{self._seed}/{trial.tier}/{trial.repeat}/{trial.task}"
+        place = (f"{self._seed}/{trial.tier}/{trial.task}", trial.repeat)
         return self._make(trial.tier, trial.task, key, place, pair, self._pieces(trial))
 
     def salted(self, prompt: Prompt, trial: Trial, attempt: int = 1) -> Prompt:
@@ -144,7 +145,7 @@ class Composer:
     def compose_warmup(self, tokens: int, *, number: int = 0, pair: str = "") -> Prompt:
         """A prompt of other text behind a salt of its own, for a request that is not measured."""
         key = f"warmup/{pair}/{number}"
-        return self._make(tokens, self.settings.task, key, f"{self._seed}/{key}/{tokens}", pair, ())
+        return self._make(tokens, self.settings.task, key, (f"{self._seed}/warmup", number), pair, ())
 
     def again(self, recipe: PromptRecipe, trial: Trial, *, pair: str = "") -> Prompt:
         """The prompt that an interrupted run made for a trial, from its recipe, proven by its hash.
@@ -208,7 +209,13 @@ class Composer:
         return kept[1]
 
     def _make(
-        self, tokens: int, task_name: str, key: str, place: str, pair: str, pieces: tuple[Piece, ...]
+        self,
+        tokens: int,
+        task_name: str,
+        key: str,
+        place: tuple[str, int],
+        pair: str,
+        pieces: tuple[Piece, ...],
     ) -> Prompt:
         task = self._task(task_name)
         salt, cache_salt = self._salt(key)
@@ -253,8 +260,12 @@ class Composer:
         bare = task.bare_completion and self.template.endpoint != "chat"
         return "" if bare else f"\n\n{task.instruction}"
 
-    def _rows(self, place: str, need: int) -> Iterator[int]:
-        """Rows of start borders with enough text behind them, in an order that `place` decides."""
+    def _rows(self, place: tuple[str, int], need: int) -> Iterator[int]:
+        """Rows of start borders with enough text behind them, in an order that `place` decides.
+
+        Equal names with other numbers begin far apart, and never at the same row while there are others.
+        """
+        name, number = place
         last = self.corpus.tokens - need
         eligible = int(np.searchsorted(self.corpus.starts[:, 0], last, side="right"))
         if eligible == 0:
@@ -262,15 +273,13 @@ class Composer:
                 f"corpus {self.corpus.name!r} has {self.corpus.tokens} tokens, but no place to start from "
                 f"which {need} of them follow; give a longer text."
             )
-        first = int.from_bytes(hashlib.sha256(place.encode()).digest()[:8], "big") % eligible
-        step = max(1, int(eligible * 0.618))
-        seen: set[int] = set()
-        for number in range(min(_STARTS, eligible)):
-            row = (first + number * step) % eligible
-            while row in seen:
-                row = (row + 1) % eligible
-            seen.add(row)
-            yield row
+        offset = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
+        step = int(eligible * 0.618) or 1
+        while math.gcd(step, eligible) > 1:
+            step += 1
+        for attempt in range(min(_STARTS, eligible)):
+            # Neighbours of the first choice: a step further would be the next number's.
+            yield (offset + number * step + attempt) % eligible
 
     def _fitter(
         self, tokens: int, task: Task, salt: str, pieces: tuple[Piece, ...]

@@ -83,7 +83,9 @@ def with_added(content: str, *, special: bool) -> Spec:
 
 
 def _base(model: Spec, **parts: Any) -> Spec:
-    empty = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder"))
+    empty = dict.fromkeys(
+        ("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder")
+    )
     return {"version": "1.0", **empty, "added_tokens": [], "model": model, **parts}
 
 
@@ -94,7 +96,24 @@ def unigram() -> Spec:
     pieces = [("<unk>", 0.0), *((f"<0x{b:02X}>", -18.0) for b in range(256)), ("\u2581", -6.0)]
     pieces += [(f"\u2581{word}", -9.0) for word in words] + [(f"\u2581{s}", -8.0) for s in signs]
     pieces += [(sign, -10.0) for sign in signs]
-    pieces += [(f"\u2581{w}", -7.5) for w in "the of and to in is was for that with as on at by from this but".split()]
+    common = (
+        "the",
+        "of",
+        "and",
+        "to",
+        "in",
+        "is",
+        "was",
+        "for",
+        "that",
+        "with",
+        "as",
+        "on",
+        "at",
+        "by",
+        "this",
+    )
+    pieces += [(f"\u2581{word}", -7.5) for word in common]
     unique = list(dict(pieces).items())
     model = {"type": "Unigram", "unk_id": 0, "vocab": unique, "byte_fallback": True}
     meta = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
@@ -103,7 +122,7 @@ def unigram() -> Spec:
 
 def llama2() -> Spec:
     """BPE over characters with byte fallback, a blank put in front, no pre-tokenizer at all."""
-    words = synthetic.plain_words()[::4] + ["the", "and", "was", "this", "with"]
+    words = [*synthetic.plain_words()[::4], "the", "and", "was", "this", "with"]
     vocab: dict[str, int] = {"<unk>": 0}
     for byte in range(256):
         vocab[f"<0x{byte:02X}>"] = len(vocab)
@@ -203,7 +222,8 @@ def mixed(paragraphs: int) -> str:
         "\u0041\u030a \u0065\u0301 \u006e\u0303o\r\nnext line\r\n",
         "\U0001f468\u200d\U0001f469\u200d\U0001f467 family \U0001f1e9\U0001f1ea flag \u2764\ufe0f heart",
         "\u0645\u0631\u062d\u0628\u0627 \u0628\u0627\u0644\u0639\u0627\u0644\u0645 \u05e9\u05dc\u05d5\u05dd",
-        "\u0939\u093f\u0928\u094d\u0926\u0940 \u092e\u0947\u0902 \u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35\u0e04\u0e23\u0e31\u0e1a",
+        "\u0939\u093f\u0928\u094d\u0926\u0940 \u092e\u0947\u0902 "
+        "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35\u0e04\u0e23\u0e31\u0e1a",
         "\u4f60\u597d\uff0c\u4e16\u754c\u3002\u957f\u6587\u672c\u3002",
         "| name | 12 | 3.5 |\n|------|----|-----|\n| x | 1,000 | -2 |",
         "\ud55c\uad6d\uc5b4 \ubb38\uc7a5\uc785\ub2c8\ub2e4. \u3053\u3093\u306b\u3061\u306f\u4e16\u754c",
@@ -213,4 +233,6 @@ def mixed(paragraphs: int) -> str:
 
 def table(rows: int) -> str:
     """Nothing but a Markdown table of numbers."""
-    return "\n".join(f"| {i * 7919 % 9973} | {i * 31 % 1000} | {i % 13}.{i % 7} | {i * i % 4096} |" for i in range(rows))
+    return "\n".join(
+        f"| {i * 7919 % 9973} | {i * 31 % 1000} | {i % 13}.{i % 7} | {i * i % 4096} |" for i in range(rows)
+    )
