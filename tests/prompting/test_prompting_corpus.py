@@ -138,7 +138,7 @@ def test_stops_lie_before_blanks_and_between_ideographs() -> None:
 @pytest.mark.parametrize("name", ["mixed", "table"])
 def test_every_border_splits_the_count_of_tokens_nearly_exactly(make: Make, kind: str, name: str) -> None:
     tokenizer, _ = make(kind)
-    text = kinds.mixed(15) if name == "mixed" else kinds.table(60)
+    text = kinds.mixed(30) if name == "mixed" else kinds.table(60)
     index = index_corpus(corpus_of(text), tokenizer)
     checked = 0
     for start, begin in index.starts[:-8:3].tolist():
