@@ -156,6 +156,15 @@ def test_a_flood_before_a_restart_stays_a_flood() -> None:
     assert group is not None and group.kind == "flood"
 
 
+def test_lines_at_one_moment_are_not_per_request_though_their_number_would_fit() -> None:
+    lines = [ANSWERED.format(port) for port in range(10)]
+    lines += [
+        x for n in range(12) for x in (warning(500 + 60 * n, "shutting down slowly"), stats(510 + 60 * n))
+    ]
+    group = next(g for g in analysed(lines).groups if g.template == "shutting down slowly")
+    assert (group.kind, group.count) == ("recurring", 12)
+
+
 def test_counts_first_and_last_lines_and_times_come_out() -> None:
     lines = [info(5, "alpha 1"), warning(6, "beta"), info(3700, "alpha 22"), info(3701, "alpha 333")]
     report = analysed(lines)
@@ -210,6 +219,11 @@ def test_a_real_log_of_mtp_past_its_limit_gives_both_lengths_and_the_capacity() 
 def test_a_drafter_cut_to_the_target_is_no_longer_than_the_target() -> None:
     f = recorded("vllm-0.32-mtp4").facts
     assert (f.max_model_len, f.drafter_limit, f.num_speculative_tokens) == (16_384, 16_384, 4)
+
+
+def test_a_drafter_longer_than_its_target_ends_with_it() -> None:
+    facts = analysed([info(1, "Using max model len 1000"), info(1, "Using max model len 4000")]).facts
+    assert (facts.max_model_len, facts.drafter_limit) == (1000, 1000)
 
 
 def test_n_gram_has_one_length_and_no_drafter_limit() -> None:

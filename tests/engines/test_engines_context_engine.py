@@ -131,6 +131,12 @@ def test_tiers_change_kind_exactly_at_their_limits(tier: int, output: int, kind:
     assert kinds(verdict) == [kind], verdict.tiers
 
 
+@pytest.mark.parametrize(("tier", "kind"), [(3_962, "speculative"), (3_963, "crosses while decoding")])
+def test_more_tokens_a_draft_end_speculation_earlier(tier: int, kind: str) -> None:
+    verdict = lab(toy(), speculation=MTP4, allow_long=True, tiers=(tier,))  # 3,962 + 128 - 2 + 2 x 4 = 4,096
+    assert kinds(verdict) == [kind]
+
+
 def test_a_refused_tier_names_tier_limit_and_what_set_it_and_fails() -> None:
     verdict = lab(toy(length=16_384), tiers=(16_300,))
     (tier,) = verdict.tiers
