@@ -215,7 +215,7 @@ def _located(
 ) -> Crossover:
     """Adds where the two routes meet: by line, then by curve inside the window or by slowing far out."""
     ahead = -1 if wins == "above" else 1
-    line = bootstrap.two_sides(_line(ahead), a.side, b.side, paired=is_paired)
+    line = bootstrap.two_sides(_line(ahead), a.side, b.side, paired=is_paired, corrected=False)
     if line is None:
         return structs.replace(one, status="undecided", warnings=(*one.warnings, "the lines never meet"))
     best, basis, warnings = line, "line", list(one.warnings)
@@ -291,7 +291,7 @@ def _slowing(a: _Route, b: _Route, measured: int, ahead: int, is_paired: bool) -
             x = -2 * start / (linear + np.copysign(root, linear))
         return np.where((inner >= 0) & (linear * ahead > 0) & (x > 0), c0 + x, np.inf)
 
-    value = bootstrap.two_sides(meet, a.side, b.side, paired=is_paired)
+    value = bootstrap.two_sides(meet, a.side, b.side, paired=is_paired, corrected=False)
     return Estimate(value=math.inf) if value is None else value
 
 
