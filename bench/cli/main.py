@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from bench.cli import demo, run, serve
+from bench.cli import context, decide, demo, import_table, report, run, serve, serve_simulator
 from bench.errors import BenchError
 
 app = typer.Typer(
@@ -26,9 +26,18 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("plan")(run.plan)
 app.command("run")(run.run)
+app.command("report")(report.report)
+app.command("crossover")(decide.crossover)
+app.command("compare")(decide.compare)
+app.command("gate")(decide.gate)
+app.command("advise")(decide.advise)
+app.command("import")(import_table.import_table)
+app.command("context")(context.context)
+app.command("logs")(context.logs)
 
 servers = typer.Typer(help="Start a server of our own on loopback.", no_args_is_help=True)
 servers.command("llama")(serve.llama)
+servers.command("simulator")(serve_simulator.simulator)
 app.add_typer(servers, name="serve")
 
 

@@ -178,7 +178,7 @@ class Runner:
         if last is None or self._restarted_since(last):
             return None
         composer, pair = self._composers[last.trial.route], self._pair(last.trial)
-        return await asyncio.to_thread(composer.again, last.prompt, pair=pair)
+        return await asyncio.to_thread(composer.again, last.prompt, group[0], pair=pair)
 
     def _restarted_since(self, exchange: Exchange) -> bool:
         now = self._sessions[exchange.trial.route].facts.started_at
