@@ -202,20 +202,11 @@ def _load_table(path: Path, source: str) -> _Loaded:
 def _load_run(path: Path, source: str) -> _Loaded:
     from msgspec import structs
 
-    from bench.analysis.arrival import arrival
-    from bench.analysis.crossover import curve_key
     from bench.api import load
 
     run = load(path)
     rows = [structs.replace(row, source=source) for row in run.measurements]
-    outputs = {(row.trial_id, row.attempt): row for row in rows}
-    curves = {}
-    for exchange in run.exchanges():
-        row = outputs.get((exchange.trial.id, exchange.attempt))
-        if exchange.purpose == "trial" and row is not None:
-            curve = arrival(exchange, row.output_tokens)
-            if curve is not None:
-                curves[curve_key(row)] = curve
+    curves = {(source, trial, attempt): curve for (_, trial, attempt), curve in run.curves().items()}
     return _Loaded(rows, [], run.info, curves)
 
 
