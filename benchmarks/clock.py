@@ -44,8 +44,8 @@ async def ours(base_url: str, orders: list[Order]) -> list[Seen]:
         raws = await asyncio.gather(*(client.exchange(p) for p in prepared))
     seen = []
     for raw in raws:
-        for at_ns, data in raw.reads:
-            raw.decoder.feed(at_ns, data)
+        for at_ns, data in raw.recorder.take():
+            raw.decoder.feed(at_ns - raw.sent_ns, data)
         answer = raw.decoder.finish()
         assert raw.failure is None and answer.failure is None, (raw.failure, answer.failure)
         seen.append((raw.sent_ns, text_stamps(answer.chunks, raw.sent_ns)))

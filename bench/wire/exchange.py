@@ -18,6 +18,7 @@ from bench.wire.stream import BODY_LIMIT, Answer, StreamDecoder
 _SLICE = 32 * 1024  # bytes decoded between two looks at the sockets: about 0.3 ms
 _KEEP = 1024 * 1024  # bytes of a stream that may wait for decoding while it runs
 _TICK_S = 1.0
+_SOON_S = 0.002
 _AFTER_DONE_NS = 2_000_000_000
 
 
@@ -44,7 +45,9 @@ class Prepared(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Raw(Struct, frozen=True, kw_only=True, eq=False):
-    """What the wire saw of one exchange. Times are nanoseconds after `sent`, as in `Exchange`."""
+    """What the wire saw of one exchange, before anything was made of it. Times are nanoseconds after
+    `sent`, as in `Exchange`; those in `recorder` are monotonic.
+    """
 
     started_at: str
     sent_ns: int
@@ -54,10 +57,8 @@ class Raw(Struct, frozen=True, kw_only=True, eq=False):
     ended_ns: int
     status: int | None
     headers: dict[str, str]
-    read_ns: tuple[int, ...]
-    read_bytes: tuple[int, ...]
-    reads: tuple[tuple[int, bytes], ...]
-    """Body bytes of every read that `decoder` has not been given yet."""
+    recorder: Recorder
+    """Holds the reads that `decoder` has not been given yet."""
     decoder: StreamDecoder
     failure: Failure | None
     """What broke on the way; what the stream itself says is found by `finish`."""
@@ -102,12 +103,13 @@ class Watch:
         if not recorder.sent_ns:  # still connecting, which has a limit of its own
             self._later(self._period_s)
             return
-        if recorder.pending > _KEEP or self._awaits_text:
+        if self._awaits_text or recorder.pending > _KEEP:
             self._decode_some()
         now_ns = time.monotonic_ns()
         failure, due_ns = self._next()
         if now_ns < due_ns:
-            self._later(min((due_ns - now_ns) / 1e9, _TICK_S))  # a stamp since then moves it on
+            # By then a new stamp may have moved the deadline on.
+            self._later(_SOON_S if self._is_behind else min((due_ns - now_ns) / 1e9, _TICK_S))
             return
         self.failure = failure
         self._timeout.reschedule(asyncio.get_running_loop().time())
@@ -117,9 +119,14 @@ class Watch:
         return self._recorder.status == 200 and not self.decoder.has_text
 
     def _decode_some(self) -> None:
+        """A slice of what waits; `_tick` comes back soon for the next one."""
         if self._recorder.status == 200 and not self._recorder.over.done():
-            for at_ns, data in self._recorder.take():
+            for at_ns, data in self._recorder.take(_SLICE):
                 self.decoder.feed(at_ns - self._recorder.sent_ns, data)
+
+    @property
+    def _is_behind(self) -> bool:
+        return self._recorder.pending > (_SLICE if self._awaits_text else _KEEP)
 
     def _next(self) -> tuple[Failure | None, int]:
         """The deadline that is running, and what it means when it passes."""
@@ -152,9 +159,6 @@ def raw_of(
     def after(stamp_ns: int | None) -> int | None:
         return None if stamp_ns is None else stamp_ns - sent_ns
 
-    reads = tuple((at - sent_ns, data) for at, data in recorder.take())
-    if failure is None and recorder.broken is not None:
-        failure = Failure(kind="malformed", message=f"the server broke HTTP: {recorder.broken}")
     return Raw(
         started_at=started_at,
         sent_ns=sent_ns,
@@ -164,9 +168,7 @@ def raw_of(
         ended_ns=(recorder.ended_ns or now_ns) - sent_ns,
         status=recorder.status,
         headers=dict(headers),
-        reads=reads,
-        read_ns=tuple(at - sent_ns for at in recorder.read_ns),
-        read_bytes=tuple(recorder.read_bytes),
+        recorder=recorder,
         decoder=watch.decoder,
         failure=failure,
     )
@@ -204,8 +206,8 @@ async def finish(
         ended_ns=raw.ended_ns,
         status=raw.status,
         headers={name: redact(value, prepared.secret) for name, value in raw.headers.items()},
-        read_ns=raw.read_ns,
-        read_bytes=raw.read_bytes,
+        read_ns=tuple(at - raw.sent_ns for at in raw.recorder.read_ns),
+        read_bytes=tuple(raw.recorder.read_bytes),
         chunks=answer.chunks,
         text=answer.text,
         reasoning=answer.reasoning,
@@ -228,12 +230,16 @@ async def _judge(raw: Raw, prepared: Prepared) -> tuple[Answer, Failure | None]:
         message = f"the server compressed its stream ({encoding}) though identity was asked for"
         return Answer(), Failure(kind="malformed", message=message, status=200)
     async with prepared.gate:
-        for at_ns, data in raw.reads:
-            for start in range(0, len(data), _SLICE):
-                raw.decoder.feed(at_ns, data[start : start + _SLICE])
-                await asyncio.sleep(0)
+        while not raw.recorder.is_empty:
+            for at_ns, data in raw.recorder.take(_SLICE):
+                for start in range(0, len(data), _SLICE):
+                    raw.decoder.feed(at_ns - raw.sent_ns, data[start : start + _SLICE])
+                    await asyncio.sleep(0)
     answer = raw.decoder.finish()
-    return answer, _worst(raw.failure, answer)
+    broken = raw.failure
+    if broken is None and raw.recorder.broken is not None:
+        broken = Failure(kind="malformed", message=f"the server broke HTTP: {raw.recorder.broken}")
+    return answer, _worst(broken, answer)
 
 
 def _worst(broken: Failure | None, answer: Answer) -> Failure | None:
@@ -252,7 +258,7 @@ def _worst(broken: Failure | None, answer: Answer) -> Failure | None:
 
 def _start_of(raw: Raw) -> str:
     body: Any = bytearray()
-    for _, data in raw.reads:
+    for _, data in raw.recorder.take():
         body += data[:BODY_LIMIT]
         if len(body) >= BODY_LIMIT:
             break

@@ -89,11 +89,19 @@ class Dechunker:
 
     def feed(self, data: bytes) -> bytes:
         """The body bytes in `data`; `FramingError` for what is no chunk, or follows the last one."""
-        parts, at = self._whole_chunks(data)
+        parts: list[bytes] = []
+        at = 0
         end = len(data)
+        in_bulk = False
         while at < end:
             if self.ended:
                 raise FramingError("bytes after the last chunk")
+            if self._state == "size" and not self._line and not in_bulk:
+                in_bulk = True  # once a read: what is left then is cut off or unusual
+                contents, taken = _whole_chunks(data[at:])
+                parts += contents
+                at += taken
+                continue
             if self._state == "data":
                 part = data[at : at + self._need]
                 parts.append(part)
@@ -114,25 +122,6 @@ class Dechunker:
                 self._line.clear()
             self._take(line.removesuffix(b"\r"))
         return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _whole_chunks(self, data: bytes) -> tuple[list[bytes], int]:
-        """The usual case without a loop of ours: whole chunks in plain notation from the start on.
-
-        Returns their contents and where they end. Whatever differs (extensions, capital digits, CR LF
-        in a chunk, the last chunk) is left to the careful way, which gives the same.
-        """
-        if self._state != "size" or self._line or self.ended:
-            return [], 0
-        pieces = data.split(b"\r\n")
-        contents = pieces[1:-1:2]  # what stands behind the last CR LF belongs to the next chunk
-        sizes = list(map(len, contents))
-        headers = pieces[0 : 2 * len(contents) : 2]
-        if 0 in sizes:
-            del sizes[sizes.index(0) :]
-        if [b"%x" % size for size in sizes] != headers[: len(sizes)]:
-            return [], 0
-        contents = contents[: len(sizes)]
-        return contents, sum(sizes) + sum(map(len, headers[: len(sizes)])) + 4 * len(sizes)
 
     def _keep(self, part: bytes) -> None:
         self._line += part
@@ -155,3 +144,20 @@ class Dechunker:
             except ValueError:
                 raise FramingError(f"not a chunk header: {line[:40]!r}") from None
             self._state = "data" if self._need else "trailer"
+
+
+def _whole_chunks(data: bytes) -> tuple[list[bytes], int]:
+    """The usual case without a loop of ours: whole chunks in plain notation from the start on.
+
+    Returns their contents and where they end. Whatever differs (extensions, capital digits, CR LF
+    in a chunk, the last chunk) is left to the careful way, which gives the same.
+    """
+    pieces = data.split(b"\r\n")
+    contents = pieces[1:-1:2]  # what stands behind the last CR LF belongs to the next chunk
+    sizes = list(map(len, contents))
+    if 0 in sizes:
+        del sizes[sizes.index(0) :]
+    headers = pieces[0 : 2 * len(sizes) : 2]
+    if [b"%x" % size for size in sizes] != headers:
+        return [], 0
+    return contents[: len(sizes)], sum(sizes) + sum(map(len, headers)) + 4 * len(sizes)

@@ -83,8 +83,8 @@ class Recorder:
 
     @property
     def pending(self) -> int:
-        """Bytes kept and not yet taken."""
-        return self.size - self._taken
+        """About how many bytes are kept and not yet taken (framing counts as kept)."""
+        return 0 if self.is_empty else self.size - self._taken
 
     @property
     def last_ns(self) -> int:
@@ -100,13 +100,13 @@ class Recorder:
             return self._raw[-1]
         return self.reads[-1][1] if self.reads else b""
 
-    def unframe(self) -> bool:
-        """Take the framing off what has come; True when the last chunk was among it, or nonsense."""
+    def unframe(self, most: int | None = None) -> bool:
+        """Take the framing off what has come, or off the first `most` bytes of it (and a read more).
+
+        True when the last chunk was among it, or nonsense.
+        """
         dechunker = self._dechunker
-        if self._raw_ns:
-            self._quiet_ns = self._raw_ns[-1]
-        raw, self._raw = self._raw, []
-        stamps, self._raw_ns = self._raw_ns, array("q")
+        raw, stamps = self._next(most)
         if self.broken is not None:
             return True
         try:
@@ -121,9 +121,32 @@ class Recorder:
             return True
         return dechunker.ended if dechunker else False
 
-    def take(self) -> list[tuple[int, bytes]]:
-        """The body's reads since the last call."""
-        self.unframe()
+    def take(self, most: int | None = None) -> list[tuple[int, bytes]]:
+        """Body reads that were not taken yet; with `most`, about that many bytes of them."""
+        if not self.reads:
+            self.unframe(most)
         reads, self.reads = self.reads, []
-        self._taken = self.size
+        if most is None and self._raw:
+            self.unframe()
+            reads += self.reads
+            self.reads = []
+        self._taken += sum(len(data) for _, data in reads)
         return reads
+
+    @property
+    def is_empty(self) -> bool:
+        """Everything that came has been taken."""
+        return not self._raw and not self.reads
+
+    def _next(self, most: int | None) -> tuple[list[bytes], array[int]]:
+        count = len(self._raw)
+        if most is not None:
+            size = count = 0
+            while size < most and count < len(self._raw):
+                size += len(self._raw[count])
+                count += 1
+        raw, self._raw = self._raw[:count], self._raw[count:]
+        stamps, self._raw_ns = self._raw_ns[:count], self._raw_ns[count:]
+        if stamps:
+            self._quiet_ns = stamps[-1]
+        return raw, stamps
