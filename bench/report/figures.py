@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from bench.records import Crossover, Measurement
 from bench.report import style
@@ -24,6 +24,7 @@ from bench.report.words import laws
 
 State = Literal["cold", "replay"]
 MANY_POINTS = 300
+MOST_TICKS = 8
 PANELS = 3
 """Tiers side by side in one figure; the longest ones win."""
 
@@ -101,7 +102,7 @@ def ttft(content: Content) -> Figure | None:
             own = [m for m in points if m.route == route and state_of(m) == state]
             _medians(axis, own, "ttft_s", look[route], state)
     _laws(axis, content)
-    log_axis(axis, "x")
+    tier_axis(axis, content)
     log_axis(axis, "y")
     axis.set_xlabel("prompt tokens")
     axis.set_ylabel("TTFT (s)")
@@ -132,7 +133,7 @@ def decode(content: Content) -> Figure | None:
         for state in ("cold", "replay"):
             own = [m for m in points if m.route == route and state_of(m) == state]
             _medians(axis, own, "decode_tok_s", look[route], state)
-    log_axis(axis, "x")
+    tier_axis(axis, content)
     axis.set_ylim(bottom=0)
     axis.set_xlabel("prompt tokens")
     axis.set_ylabel("decode (tok/s)")
@@ -216,6 +217,20 @@ def log_axis(axis: Axes, which: Literal["x", "y"]) -> None:
     own.set_minor_locator(NullLocator())
 
 
+def tier_axis(axis: Axes, content: Content) -> None:
+    """A log axis of prompt lengths with its ticks at the tiers, where they do not touch each other."""
+    log_axis(axis, "x")
+    tiers = tiers_of(content)
+    if not 1 < len(tiers) <= MOST_TICKS:
+        return
+    room = math.log(tiers[-1] / tiers[0]) / MOST_TICKS
+    kept = [tiers[0]]
+    for tier in tiers[1:]:
+        if math.log(tier / kept[-1]) >= room:
+            kept.append(tier)
+    axis.xaxis.set_major_locator(FixedLocator(kept))
+
+
 def thousands(value: float, _: Any = None) -> str:
     if value == 0:
         return "0"
@@ -226,7 +241,7 @@ def short(value: float, _: Any = None) -> str:
     """Prompt lengths: `512`, `10k`, `1M`."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if value >= size:
-            return f"{value / size:g}{letter}"
+            return f"{value / size:.3g}{letter}"
     return f"{value:g}"
 
 

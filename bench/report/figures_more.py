@@ -15,7 +15,16 @@ from bench.records import Measurement
 from bench.report import style
 from bench.report.content import Content, Detail
 from bench.report.escape import visible
-from bench.report.figures import add_legend, dots, log_axis, state_of, thousands, tiers_of, valid_of
+from bench.report.figures import (
+    add_legend,
+    dots,
+    log_axis,
+    state_of,
+    thousands,
+    tier_axis,
+    tiers_of,
+    valid_of,
+)
 from bench.report.gaps import EDGES_S
 
 
@@ -49,7 +58,7 @@ def acceptance(content: Content) -> Figure | None:
     right.set_title("By prompt length")
     right.set_xlabel("prompt tokens")
     right.set_ylabel("accepted / drafted tokens")
-    log_axis(right, "x")
+    tier_axis(right, content)
     for axis in (left, right):
         _shares(axis)
     add_legend(figure, [r for r in content.routes if any(m.route == r for m in drafted)], content)
@@ -132,6 +141,7 @@ def gaps(content: Content) -> Figure | None:
     log_axis(axis, "x")
     axis.xaxis.set_major_formatter(thousands)
     log_axis(axis, "y")
+    axis.set_ylim(0.4 / max(counts.total for counts in drawn.values()), 1.3)
     axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     axis.set_xlabel("gap between chunks (ms)")
     axis.set_ylabel("share of gaps longer than that")

@@ -68,6 +68,7 @@ def _texts(content: Content) -> dict[str, Any]:
         "grid": grid(content),
         "spreads": sorted(WITH_SPREAD),
         "columns": [QUANTITIES[key] for key in TABLE],
+        "headline": words.headline(content),
         "crossovers": words.crossover_lines(content),
         "comparisons": words.comparison_rows(content),
         "comparison_head": words.COMPARISON_HEAD,

@@ -163,6 +163,23 @@ def crossover_lines(content: Content) -> list[str]:
     return [crossover_line(one, _tasks(content) > 1) for one in content.crossovers]
 
 
+HEADLINES = 4
+
+
+def headline(content: Content) -> list[str]:
+    """What a reader came for: crossovers that are decided, the longest prompts first."""
+    ranked = sorted(
+        content.crossovers,
+        key=lambda one: (
+            one.status == "undecided",
+            content.base not in {one.route, one.base},
+            -one.tier,
+            one.condition,
+        ),
+    )
+    return [crossover_line(one, _tasks(content) > 1) for one in ranked[:HEADLINES]]
+
+
 def _tasks(content: Content) -> int:
     return len({one.task for one in content.measurements})
 

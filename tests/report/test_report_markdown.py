@@ -8,6 +8,7 @@ import msgspec
 import report_samples as samples
 
 from bench.report import markdown
+from bench.report.grid import CLOCK, witnesses
 
 
 def test_every_section_is_there_in_order() -> None:
@@ -52,7 +53,7 @@ def test_every_table_number_names_its_definition_and_witness() -> None:
     assert set(rows) == {"prompt", "TTFT", "decode", "accept", "length", "reuse", "total"}
     assert all(len(row[1]) > 20 for row in rows.values())
     assert rows["reuse"][2] == "vllm:prefix_cache_hits_total"
-    assert rows["decode"][2] == "-"
+    assert rows["decode"][2] == f"{CLOCK}, output tokens: usage.completion_tokens"
 
 
 def test_the_boundary_says_how_much_of_the_limit_was_tested() -> None:
@@ -66,3 +67,14 @@ def test_a_suite_with_fences_cannot_end_its_block() -> None:
     info = msgspec.structs.replace(run.info, suite_text="```\n# not a heading\n```")
     content = samples.content(runs=(msgspec.structs.replace(run, info=info),))
     assert "````toml\n```\n# not a heading\n```\n````" in markdown.render(content)
+
+
+def test_a_witness_is_that_of_the_number_or_of_what_it_is_made_of() -> None:
+    one = samples.measurements()[0]
+    sources = {"cached_tokens": "usage", "accepted_tokens": "counters", "output_tokens": "usage"}
+    found = (msgspec.structs.replace(one, sources=sources),)
+    assert witnesses(found, "prefix_reuse") == "cached tokens: usage"
+    assert witnesses(found, "acceptance") == "accepted tokens: counters"
+    assert witnesses(found, "ttft_s") == CLOCK
+    assert witnesses(found, "decode_tok_s") == f"{CLOCK}, output tokens: usage"
+    assert witnesses((samples.failed(),), "ttft_s") == ""

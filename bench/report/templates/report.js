@@ -21,8 +21,13 @@
     if (text !== undefined) made.textContent = text;
     return made;
   };
-  const number = (value, digits) => value === null ? "-"
-    : value.toLocaleString("en-US", { maximumSignificantDigits: digits, minimumSignificantDigits: Math.min(3, digits) });
+  // As the tables of the page write them: so many significant digits, but whole thousands stay whole.
+  const number = (value, digits) => {
+    if (value === null) return "-";
+    if (value === 0) return "0";
+    const places = Math.min(9, Math.max(0, digits - 1 - Math.floor(Math.log10(Math.abs(value)))));
+    return value.toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places });
+  };
   const share = (value) => value === null ? "-" : (value * 100).toFixed(1) + "%";
   const count = (value) => value === null ? "-" : value.toLocaleString("en-US");
 
@@ -163,7 +168,7 @@
     put("rect", { x: x(0), y: top, width: x(times[0]) - x(0), height: height - top - bottom, fill: "var(--soft)" });
     for (let t = 0; t <= reach; t += step(reach)) {
       put("line", { x1: x(t), x2: x(t), y1: top, y2: height - bottom, stroke: "var(--line)" });
-      put("text", { x: x(t), y: height - bottom + 14, "text-anchor": "middle", ...small }, number(t, 3).replace(/\.0+$/, ""));
+      put("text", { x: x(t), y: height - bottom + 14, "text-anchor": "middle", ...small }, String(Number(t.toPrecision(6))));
     }
     for (let n = 0; n <= most; n += Math.max(1, step(most))) {
       put("text", { x: left - 6, y: y(n, most) + 4, "text-anchor": "end", ...small }, count(Math.round(n)));

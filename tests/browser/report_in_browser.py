@@ -1,0 +1,173 @@
+"""report.html in a real browser, from disk. Not part of the quick tests: `make browser` runs this file.
+
+Screenshots go to the folder that CTXBENCH_SCREENSHOTS names, else to a temporary one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from cdp import Page
+
+from bench.report.write import write_report
+
+WORST_CONTRAST = """(() => {
+  const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
+  const linear = (value) => value / 255 <= .04045
+    ? value / 255 / 12.92 : ((value / 255 + .055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => .2126 * linear(r) + .7152 * linear(g) + .0722 * linear(b);
+  const ground = (element) => {
+    for (let e = element; e; e = e.parentElement) {
+      const color = numbers(getComputedStyle(e).backgroundColor);
+      if (color.length < 4 || color[3] > 0) return color;
+    }
+    throw new Error("no ground");
+  };
+  const found = [];
+  const texts = "p, td, th, li, figcaption, small, .badge, h1, h2, h3, a, button, summary";
+  for (const element of document.querySelectorAll(texts)) {
+    if (!element.textContent.trim() || !element.getClientRects().length) continue;
+    const pair = [light(numbers(getComputedStyle(element).color)), light(ground(element))];
+    found.push((Math.max(...pair) + .05) / (Math.min(...pair) + .05));
+  }
+  return Math.min(...found);
+})()"""
+"""The least contrast of any text with its ground, as WCAG 2 defines it; 4.5 is asked for."""
+
+SMALL = Path(__file__).parents[1] / "data" / "run-small"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("browser") / "run"
+    shutil.copytree(SMALL, run)
+    write_report(run)
+    return run / "report.html"
+
+
+@pytest.fixture
+def screenshots(tmp_path: Path) -> Path:
+    folder = Path(os.environ.get("CTXBENCH_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def in_browser(report: Path, profile: Path, work: Callable[[Page], Awaitable[None]]) -> None:
+    """Opens the report, does `work`, and checks that nothing was logged and nothing was asked for."""
+
+    async def session() -> None:
+        async with Page(profile) as page:
+            await page.screen(1280, 900)
+            await page.open(report)
+            await work(page)
+            assert page.problems == []
+            foreign = [url for url in page.requests if not url.startswith(("file:", "data:"))]
+            assert foreign == [] and page.requests.count(report.resolve().as_uri()) >= 1
+            assert len([url for url in page.requests if url.startswith("file:")]) == 1
+
+    asyncio.run(session())
+
+
+def test_tables_sort_by_number_with_missing_values_last(report: Path, tmp_path: Path) -> None:
+    column = (
+        "[...document.querySelectorAll('#performance table')[0].tBodies[0].rows]"
+        ".map(row => row.cells[6].dataset.sort ?? null)"
+    )
+    head = "document.querySelectorAll('#performance table')[0].tHead.rows[0].cells[6]"
+
+    async def work(page: Page) -> None:
+        for way, reverse in (("ascending", False), ("descending", True)):
+            await page.run(f"{head}.querySelector('button').click()")
+            assert await page.run(f"{head}.getAttribute('aria-sort')") == way
+            values = await page.run(column)
+            known = [float(value) for value in values if value is not None]
+            assert known == sorted(known, reverse=reverse) and len(known) > 3
+            assert values[len(known) :] == [None] * (len(values) - len(known)) and None in values
+
+    in_browser(report, tmp_path / "profile", work)
+
+
+def test_a_trial_opens_with_curve_facts_and_verdict(report: Path, tmp_path: Path) -> None:
+    async def work(page: Page) -> None:
+        assert await page.run("document.querySelectorAll('#trial-table tr.trial').length") == 36
+        await page.run("document.querySelector('#trial-table .open').click()")
+        assert await page.run("document.querySelector('#trial-table .open').ariaExpanded") == "true"
+        text = await page.run("document.querySelector('#trial-table tr.detail').innerText")
+        for said in ("first text", "verdict", "witnesses", "tokens received", "KV use"):
+            assert said in text
+        points = await page.run("document.querySelector('tr.detail polyline').getAttribute('points')")
+        assert len(points.split()) >= 5 and "NaN" not in await page.run("document.body.innerHTML")
+        await page.run("document.querySelector('#trial-table .open').click()")
+        assert await page.run("document.querySelector('#trial-table tr.detail')") is None
+
+    in_browser(report, tmp_path / "profile", work)
+
+
+def test_trials_can_be_found_and_sorted(report: Path, tmp_path: Path) -> None:
+    async def work(page: Page) -> None:
+        await page.run(
+            "(() => { const find = document.getElementById('find'); find.value = 'mtp4 salted';"
+            " find.dispatchEvent(new Event('input')); })()"
+        )
+        names = await page.run("[...document.querySelectorAll('#trial-table .open')].map(b => b.textContent)")
+        assert len(names) == 4 and all("mtp4" in name and "salted" in name for name in names)
+        await page.run("document.querySelector('#trial-table [data-key=\"8\"] button').click()")
+        values = await page.run(
+            "[...document.querySelectorAll('#trial-table tr.trial')].map(r => Number(r.cells[3].textContent))"
+        )
+        assert values == sorted(values)
+        await page.run("document.getElementById('only').click()")
+        assert await page.run("document.querySelectorAll('#trial-table tr.trial').length") == 0
+
+    in_browser(report, tmp_path / "profile", work)
+
+
+def test_the_page_fits_a_phone_and_keeps_wide_tables_inside_their_box(
+    report: Path, tmp_path: Path, screenshots: Path
+) -> None:
+    async def work(page: Page) -> None:
+        await page.run("document.querySelector('#trial-table .open').click()")
+        await page.picture(screenshots / "desktop.png")
+        await page.screen(1280, 900, dark=True)
+        await page.picture(screenshots / "desktop-dark.png")
+        dark = await page.run("getComputedStyle(document.body).backgroundColor")
+        await page.run("document.getElementById('theme').click()")
+        assert await page.run("getComputedStyle(document.body).backgroundColor") != dark
+        await page.screen(390, 844, phone=True)
+        assert await page.run("document.documentElement.scrollWidth") <= 390
+        for size in await page.run(
+            "[...document.querySelectorAll('figure, .detail .box, pre, h1')]"
+            ".map(e => e.getBoundingClientRect().right)"
+        ):
+            assert size <= 390
+        await page.picture(screenshots / "phone.png")
+
+    in_browser(report, tmp_path / "profile", work)
+
+
+def test_texts_are_legible_in_both_themes(report: Path, tmp_path: Path) -> None:
+    async def work(page: Page) -> None:
+        assert await page.run(WORST_CONTRAST) >= 4.5
+        await page.screen(1280, 900, dark=True)
+        assert await page.run(WORST_CONTRAST) >= 4.5
+
+    in_browser(report, tmp_path / "profile", work)
+
+
+def test_the_page_prints(report: Path, tmp_path: Path, screenshots: Path) -> None:
+    import base64
+
+    async def work(page: Page) -> None:
+        data = base64.b64decode((await page.call("Page.printToPDF", printBackground=True))["data"])
+        (screenshots / "print.pdf").write_bytes(data)
+        assert data.startswith(b"%PDF") and len(data) > 20_000
+        await page.call("Emulation.setEmulatedMedia", media="print")
+        assert await page.run("getComputedStyle(document.querySelector('.controls')).display") == "none"
+        assert await page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+    in_browser(report, tmp_path / "profile", work)
