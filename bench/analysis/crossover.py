@@ -24,6 +24,8 @@ from bench.records import Crossover, Estimate, Measurement
 
 FAR = 2.0
 """Extrapolation factor beyond which lines are bent by the decode law."""
+BENT = 0.1
+"""Relative change of the step time from the first to the second half of a stream that is told."""
 _GRID = 256
 
 Arrival = tuple[Floats, Floats]
@@ -195,6 +197,27 @@ def _status(
     return "always" if start + step < 0 else "never"
 
 
+def _bends(side: _Route) -> str | None:
+    """Whether a route's own streams are no lines: its lines then hold for this output length only."""
+    changes = []
+    for tokens, seconds in side.curves:
+        middle = tokens.size // 2
+        steps = [
+            (seconds[end] - seconds[start]) / (tokens[end] - tokens[start])
+            for start, end in ((0, middle), (middle, -1))
+            if tokens[end] > tokens[start]
+        ]
+        if tokens.size >= 16 and len(steps) == 2 and steps[0] > 0:
+            changes.append(steps[1] / steps[0] - 1)
+    change = float(np.median(changes)) if changes else 0.0
+    if abs(change) <= BENT:
+        return None
+    word = "slower" if change > 0 else "faster"
+    return (
+        f"{side.name} decodes {abs(change):.0%} {word} in the second half of its streams: they are no lines"
+    )
+
+
 def _warnings(
     status: str, ttft: Estimate | None, tpot: Estimate | None, a: _Route, b: _Route
 ) -> tuple[str, ...]:
@@ -204,6 +227,7 @@ def _warnings(
         found.append("one trial a side: no spread is known")
     elif trials < bootstrap.MINIMUM:
         found.append(f"a range of what was measured: an interval needs {bootstrap.MINIMUM} trials a side")
+    found += [text for text in (_bends(a), _bends(b)) if text]
     if status == "undecided":
         open_terms = [name for name, e in (("TTFT", ttft), ("time per token", tpot)) if _sign(e) in (None, 0)]
         found.append(f"no difference shown in {' and '.join(open_terms)}")

@@ -116,16 +116,14 @@ def _reused(rows: Sequence[Measurement]) -> list[str]:
 def _tested(rows: Sequence[Measurement], limits: dict[str, int]) -> list[str]:
     longest: dict[str, int] = {}
     for row in rows:
-        # the unlabelled route name carries the limit; a label may have a source before it
-        tokens = row.prompt_tokens or row.tier
-        longest[row.route] = max(longest.get(row.route, 0), tokens)
+        longest[row.route] = max(longest.get(row.route, 0), row.prompt_tokens or row.tier)
     if not longest:
         return []
-    known = {limits[name] for name in longest if name in limits}
     most = max(longest.values())
-    if len(known) != 1 or len(known) < 1 or any(name not in limits for name in longest):
+    known = {limits.get(name) for name in longest}
+    limit = known.pop() if len(known) == 1 else None
+    if limit is None:
         return [f"tested up to {most:,} tokens; nothing measured above"]
-    limit = known.pop()
     return [
         f"tested up to {most:,} tokens, {most / limit:.0%} of the configured limit; nothing measured above"
     ]

@@ -177,6 +177,18 @@ def test_curves_of_five_trials_give_an_interval() -> None:
     assert (one.low or 0) < 101 < (one.high or 0)
 
 
+def test_streams_that_bend_are_named() -> None:
+    tokens = np.arange(1.0, 102.0)
+    steps = np.where(tokens <= 51, 0.01, 0.013)
+    a, b = trial("a", 2.0, 0.0115), trial("b", 1.0, 0.02)
+    curves = {
+        curve_key(a): (tokens, 2.0 + np.concatenate([[0], np.cumsum(steps[1:])])),
+        curve_key(b): (tokens, 1.0 + 0.02 * (tokens - 1)),
+    }
+    (bent,) = [text for text in _one([a, b], curves=curves).warnings if "no lines" in text]
+    assert bent == "a decodes 30% slower in the second half of its streams: they are no lines"
+
+
 def test_far_out_the_lines_bend_as_decode_slows_with_context() -> None:
     # steps: a 10 ms + 500 ns x context, b 20 ms + 10 ns x context, measured over 100 tokens
     rows = [
