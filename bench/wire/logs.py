@@ -201,7 +201,7 @@ def _child_blocks(argv: list[str], *, silent_s: float = CHILD_SILENT_S) -> Itera
                 block = os.read(child.stdout.fileno(), BLOCK_BYTES)
                 if not block:
                     break
-                last = block[-300:]
+                last = (last + block[-300:])[-300:]
                 yield block
         code = child.wait(timeout=silent_s)
     finally:
