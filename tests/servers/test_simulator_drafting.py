@@ -47,7 +47,7 @@ def test_counts_of_any_answer_are_possible_and_only_the_last_step_overshoots(
 ) -> None:
     k = len(rates)
     drafts, accepted = counts_for(output, rates, rng(seed))
-    stream = acceptance_stream(output, drafts, accepted, rates, rng(seed))
+    stream = acceptance_stream(output, drafts, accepted, rates, rng(seed + 1))
     assert len(stream) == drafts
     assert stream.sum() == accepted
     assert all(0 <= step <= k for step in stream)

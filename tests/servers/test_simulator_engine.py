@@ -125,6 +125,14 @@ def test_a_long_prompt_prefills_in_chunks_beside_a_decoding_one() -> None:
     assert short.emitted == 100
 
 
+def test_two_prefills_share_the_tokens_of_a_step() -> None:
+    engine = Engine(PLAIN)
+    first, second = put(engine, 150, 1, seed=1), put(engine, 150, 1, seed=2)
+    engine.advance(1e9)
+    # 100 of the first; its last 50 and 50 of the second; the other 100: a second each
+    assert (first.first_s, second.first_s) == (pytest.approx(2.0), pytest.approx(3.0))
+
+
 def test_an_idle_engine_starts_a_request_when_it_was_ready_even_if_told_later() -> None:
     engine = Engine(PLAIN)
     engine.advance(5.0)
@@ -192,6 +200,16 @@ def test_a_full_cache_preempts_the_youngest_which_then_ends_with_every_token() -
     assert engine.cache.used == 0
 
 
+def test_a_preempted_sequence_goes_before_those_that_wait() -> None:
+    engine = Engine(msgspec.structs.replace(PLAIN, kv_capacity_tokens=1010))
+    old, young = put(engine, 480, 100, seed=1), put(engine, 480, 100, seed=2)
+    small = put(engine, 20, 100, 1.0, seed=3)
+    engine.advance(1e9)
+    assert young.preemptions
+    assert old.ended_s is not None and small.scheduled_s is not None
+    assert small.scheduled_s >= old.ended_s, "it would fit, but is not first"
+
+
 def test_usage_counts_what_requests_hold() -> None:
     engine = Engine(PLAIN)
     put(engine, 95, 5)
@@ -250,6 +268,12 @@ def test_a_request_may_cross_the_limit_while_decoding() -> None:
     told = run(engine, 50, 30)
     # 51, 54, 57 tokens + 2 fit in 60; from 60 on nothing is drafted
     assert (told.drafts, told.accepted, told.over_limit_steps) == (3, 6, 20)
+
+
+@pytest.mark.parametrize(("limit", "drafts"), [(58, 2), (59, 3)])
+def test_the_limit_counts_the_drafted_tokens_and_includes_its_last_place(limit: int, drafts: int) -> None:
+    # The third step starts at 57 tokens and drafts 2.
+    assert run(Engine(DRAFTING, behaviour=Behaviour(drafter_limit=limit)), 50, 30).drafts == drafts
 
 
 def test_the_longest_sequence_decides_for_the_whole_batch() -> None:

@@ -107,6 +107,11 @@ def test_a_replay_says_the_same_and_tells_what_was_cached(server: Client) -> Non
     assert usage(replay)["prompt_tokens_details"]["cached_tokens"] == ((length - 1) // 16 - 1) * 16
 
 
+def test_another_prompt_or_seed_gets_another_answer(server: Client) -> None:
+    answers = {text(server.ask(TEXT)), text(server.ask(TEXT * 2)), text(server.ask(TEXT, seed=7))}
+    assert len(answers) == 3
+
+
 def test_another_cache_salt_is_as_cold_as_cold(server: Client) -> None:
     server.ask(cache_salt="one")
     assert usage(server.ask(cache_salt="two"))["prompt_tokens_details"]["cached_tokens"] == 0

@@ -29,31 +29,47 @@ from .truth import RequestTruth, TokenizeTruth
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Scope = MutableMapping[str, Any]
-Transports = dict[tuple[str, int], asyncio.Transport]
+
+
+class Connection:
+    """What the application must know of a connection."""
+
+    __slots__ = ("head_ns", "transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self.transport = transport
+        self.head_ns: int | None = None
+        """When the first bytes of the request under way were read."""
+
+
+Connections = dict[tuple[str, int], Connection]
 _SLOW_S = 2.0
 _HTML = "<html><head><title>413 Request Entity Too Large</title></head><body>nginx</body></html>"
 
 
-def reset(transport: asyncio.Transport | None) -> None:
+def reset(connection: Connection | None) -> None:
     """Close with RST instead of FIN, as a died process or a balancer does."""
-    if transport is None:
+    if connection is None:
         return
-    raw = transport.get_extra_info("socket")
+    raw = connection.transport.get_extra_info("socket")
     if raw is not None:
         with suppress(OSError):  # the other side may have closed already
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    transport.abort()
+    connection.transport.abort()
 
 
 class Generate:
     """`/v1/chat/completions` and `/v1/completions`, as a plain ASGI application."""
 
-    def __init__(self, core: Core, transports: Transports, kind: type[ChatRequest] | type[CompletionRequest]):
-        self.core, self.transports, self.kind = core, transports, kind
+    def __init__(
+        self, core: Core, connections: Connections, kind: type[ChatRequest] | type[CompletionRequest]
+    ):
+        self.core, self.connections, self.kind = core, connections, kind
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         core = self.core
         core.generations += 1
+        connection = self.connections.get(tuple(scope.get("client") or ("", 0)))
         faults = core.faults.at(core.generations)
         truth = RequestTruth(
             id=("chatcmpl-" if self.kind is ChatRequest else "cmpl-") + secrets.token_hex(8),
@@ -62,10 +78,9 @@ class Generate:
             faults=tuple(sorted(faults)),
             prompt_tokens=0,
             max_tokens=0,
-            arrived_ns=core.clock_ns(),
+            arrived_ns=(connection and connection.head_ns) or core.clock_ns(),
         )
         core.ledger.requests.append(truth)
-        transport = self.transports.get(tuple(scope.get("client") or ("", 0)))
         try:
             body = await self._body(receive, faults)
             await self._answer(body, truth, receive, send)
@@ -75,10 +90,8 @@ class Generate:
         except _Refusal as refusal:
             truth.status = refusal.response.status_code
             await _respond(refusal.response, scope, receive, send)
-        except Resets:
-            reset(transport)
-        except Gone:
-            reset(transport)
+        except (Resets, Gone):
+            reset(connection)
 
     async def _body(self, receive: Receive, faults: frozenset[str]) -> bytes:
         if "too-large" in faults:
@@ -237,13 +250,13 @@ class Pages:
         return Response(msgspec.json.encode(self.core.truth()), media_type="application/json")
 
 
-def make_app(core: Core, transports: Transports) -> Starlette:
-    """The application; `transports` maps client addresses to connections, for resets."""
+def make_app(core: Core, connections: Connections) -> Starlette:
+    """The application; `connections` by client address, for arrival times and resets."""
     pages = Pages(core)
 
     routes = [
-        Route("/v1/chat/completions", Generate(core, transports, ChatRequest), methods=["POST"]),
-        Route("/v1/completions", Generate(core, transports, CompletionRequest), methods=["POST"]),
+        Route("/v1/chat/completions", Generate(core, connections, ChatRequest), methods=["POST"]),
+        Route("/v1/completions", Generate(core, connections, CompletionRequest), methods=["POST"]),
         Route("/v1/models", pages.models),
         Route("/version", pages.version),
         Route("/health", pages.health),

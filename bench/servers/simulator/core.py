@@ -23,6 +23,7 @@ from .tokens import render_chat, shipped_tokenizer
 from .truth import Ledger, RequestTruth, Truth
 
 _TICK_S = 0.5
+_SHORT_TEXT = 100_000
 _FOREIGN_PROMPT, _FOREIGN_ANSWER = 1000, 64
 
 
@@ -112,7 +113,9 @@ class Core:
     # --- prompts ---
 
     async def prompt_of_text(self, text: str) -> Prompt:
-        """Tokenised in a thread: a million tokens must not hold up other streams."""
+        """Long texts are tokenised in a thread: a million tokens must not hold up other streams."""
+        if len(text) < _SHORT_TEXT:
+            return self.prompts.of_text(text, self.tokenizer.encode)
         return await asyncio.to_thread(self.prompts.of_text, text, self.tokenizer.encode)
 
     async def prompt(self, request: ChatRequest | CompletionRequest) -> tuple[Prompt, str]:

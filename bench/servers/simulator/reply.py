@@ -172,10 +172,8 @@ class Answer:
         end = emission.start + emission.count
         text = odd_text(self.core.tokenizer.decode(self.ids[emission.start : end].tolist()), self.faults)
         body = self._with_usage(self._body(text, emission), end)
-        if emission.finish:
-            self.passage.settle()
-            if not self.options.include_usage:
-                body["system_fingerprint"] = dialect.FINGERPRINT
+        if emission.finish and not self.options.include_usage:
+            body["system_fingerprint"] = dialect.FINGERPRINT
         due = self.passage.driver.wall_ns(emission.at_s)
         await self.outlet.event(dialect.encode(body), due, emission.count)
 

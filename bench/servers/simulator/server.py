@@ -8,6 +8,7 @@ import ipaddress
 import math
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +23,7 @@ from .profiles import Profile, load_profile
 from .truth import Truth
 
 if TYPE_CHECKING:
-    from .app import Transports
+    from .app import Connections
 
 _PATIENCE_S = 20.0
 
@@ -102,7 +103,7 @@ class Simulator:
         self.origin = f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
         self.base_url = f"{self.origin}/v1"
         """What a route's `base_url` is."""
-        self._transports: Transports = {}
+        self._connections: Connections = {}
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -153,7 +154,7 @@ class Simulator:
 
         Not `uvicorn.Server`, which wants the signal handlers, and polls for its end.
         """
-        make_protocol, requests = _protocols(self.core, self._transports)
+        make_protocol, requests = _protocols(self.core, self._connections)
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         server = await self._loop.create_server(make_protocol, sock=self._socket, backlog=1024)
         ticker = self.core.start_ticking()
@@ -165,8 +166,8 @@ class Simulator:
             if ticker:
                 ticker.cancel()
             self.core.driver.stop()
-            for transport in list(self._transports.values()):
-                transport.abort()
+            for connection in list(self._connections.values()):
+                connection.transport.abort()
             if requests:  # each ends by itself now that its client is gone
                 await asyncio.wait(requests, timeout=_PATIENCE_S)
 
@@ -182,32 +183,37 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _protocols(
-    core: Core, transports: Transports
+    core: Core, connections: Connections
 ) -> tuple[Callable[[], asyncio.Protocol], set[asyncio.Task[None]]]:
-    """A maker of HTTP connections that remember their transports, and the requests under way."""
+    """A maker of HTTP connections that can be reset and timed, and the requests under way."""
     try:
         import uvicorn
         from uvicorn.protocols.http.h11_impl import H11Protocol
         from uvicorn.server import ServerState
 
-        from .app import make_app
+        from .app import Connection, make_app
     except ImportError as error:
         raise EngineError("the simulator needs `pip install ctxbench[simulator]`") from error
 
     class Protocol(H11Protocol):
-        """Remembers its connection, so that a fault can reset it."""
+        """Remembers its transport, and when a request's first bytes came."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             if self.client:
-                transports[self.client] = transport
+                connections[self.client] = Connection(transport)
+
+        def data_received(self, data: bytes) -> None:
+            if self.client and (self.cycle is None or self.cycle.response_complete):
+                connections[self.client].head_ns = time.monotonic_ns()
+            super().data_received(data)
 
         def connection_lost(self, exc: Exception | None) -> None:
             if self.client:
-                transports.pop(self.client, None)
+                connections.pop(self.client, None)
             super().connection_lost(exc)
 
-    app = make_app(core, transports)
+    app = make_app(core, connections)
     options: dict[str, Any] = {"log_config": None, "access_log": False, "ws": "none", "lifespan": "off"}
     config = uvicorn.Config(app, **options)
     config.load()
