@@ -108,6 +108,9 @@ class FactBook:
                 return  # no number of tokens
             whole = int(digits)
         if name == "length":
+            if self._lengths and "kv_tokens" in self._facts:  # a new start, without a line that says so
+                self.starts = max(1, self.starts)
+                self._new_life(str(self._facts.get("engine", "vllm")))
             if len(self._lengths) < _LENGTHS_MAX:
                 self._lengths.append(whole)
                 self._lines["length"] = number

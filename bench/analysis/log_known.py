@@ -62,6 +62,13 @@ KNOWN: dict[str, Known] = {
         "configuration of the engine",
         r"LLM engine \(v(?P<version>[\w.+]+)\) with config: (?P<config>.*)",
     ),
+    "vllm_speculation": _known(
+        "vllm",
+        "fact",
+        "SpeculativeConfig(",
+        "speculation setting",
+        r"(?P<config>SpeculativeConfig\(.*)",
+    ),
     "vllm_max_model_len": _known(
         "vllm",
         "fact",

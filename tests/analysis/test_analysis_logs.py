@@ -286,6 +286,21 @@ def test_a_restart_opens_a_new_page_of_facts() -> None:
     assert (report.facts.max_model_len, report.facts.drafter_limit, report.facts.model) == (2000, None, "b")
 
 
+def test_a_restart_is_seen_without_a_line_that_announces_it() -> None:
+    def life(length: int) -> list[str]:
+        return [
+            info(1, f"Using max model len {length}"),
+            info(1, f"Using max model len {length // 4}"),
+            info(1, "SpeculativeConfig(method='mtp', num_spec_tokens=4)"),
+            info(2, f"GPU KV cache size: {2 * length:,} tokens"),
+        ]
+
+    report = analysed([*life(1000), *life(4000)])
+    f = report.facts
+    assert (f.max_model_len, f.drafter_limit, f.kv_tokens, f.num_speculative_tokens) == (4000, 1000, 8000, 4)
+    assert report.starts == 2
+
+
 # --- time -------------------------------------------------------------------------------------------
 
 
