@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Run,
         compare,
         crossovers,
+        figure,
         frame,
         load,
         load_table,
@@ -50,6 +51,7 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "prefill_laws",
     "winner_map",
     # show
+    "figure",
     "write_report",
     # records
     "RunInfo",

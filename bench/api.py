@@ -45,6 +45,7 @@ from bench.records import (
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 __all__ = [
     "PrefillLaw",
@@ -52,6 +53,7 @@ __all__ = [
     "WinnerMap",
     "compare",
     "crossovers",
+    "figure",
     "frame",
     "load",
     "load_table",
@@ -185,6 +187,27 @@ def frame(records: Iterable[Struct]) -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame([_flat(record) for record in records]).convert_dtypes()
+
+
+def figure(name: str, *runs: Run, base: str | None = None) -> Figure:
+    """A plot of the report over one or more runs, as a matplotlib figure to change or save.
+
+    `name` is one of `total_latency`, `winner_map`, `ttft`, `decode`, `acceptance`, `reuse`,
+    `timeline`, `gaps`, `order`. Raises `SuiteError` for another name, or where the data does not
+    carry the plot.
+    """
+    from bench.report import style
+    from bench.report.content import collect
+    from bench.report.plots import PLOTS
+
+    if name not in PLOTS:
+        raise SuiteError(f"no plot is called {name!r}: there are {', '.join(PLOTS)}")
+    with style.drawing():
+        drawn = PLOTS[name][2](collect([run.path for run in runs], base))
+        if drawn is None:
+            raise SuiteError(f"{name}: these measurements do not carry this plot")
+        style.settle(drawn)
+    return drawn
 
 
 def write_report(run: str | Path, *, plots: bool = True) -> list[Path]:

@@ -98,3 +98,10 @@ def test_a_report_can_be_written_from_python(tmp_path: Path) -> None:
     shutil.copytree(SMALL, run)
     names = {path.name for path in bench.write_report(run, plots=False)}
     assert {"report.md", "report.html", "measurements.csv", "summary.json"} <= names
+
+
+def test_a_figure_can_be_drawn_and_changed() -> None:
+    drawn = bench.figure("decode", bench.load(SMALL))
+    assert drawn.axes[0].get_ylabel() == "decode (tok/s)"
+    with pytest.raises(SuiteError, match="no plot is called 'speed': there are total_latency"):
+        bench.figure("speed", bench.load(SMALL))
