@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import msgspec
 import report_samples as samples
 
 from bench.report import markdown
 from bench.report.grid import CLOCK, witnesses
+from bench.report.plots import PLOTS
 
 
 def test_every_section_is_there_in_order() -> None:
@@ -78,3 +80,16 @@ def test_a_witness_is_that_of_the_number_or_of_what_it_is_made_of() -> None:
     assert witnesses(found, "ttft_s") == CLOCK
     assert witnesses(found, "decode_tok_s") == f"{CLOCK}, output tokens: usage"
     assert witnesses((samples.failed(),), "ttft_s") == ""
+
+
+def test_the_page_about_reports_names_every_plot_and_file() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "reports.md").read_text("utf-8")
+    for name in (
+        *PLOTS,
+        "report.md",
+        "report.html",
+        "measurements.csv",
+        "summary.json",
+        "measurements.parquet",
+    ):
+        assert f"`{name}`" in text
