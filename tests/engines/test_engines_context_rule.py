@@ -320,7 +320,7 @@ CONFIGS = st.dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(CONFIGS, CONFIGS, JSON, st.sampled_from([None, "0.10", "0.29", "0.32", "0.33"]))
 def test_no_config_makes_the_rules_raise_or_allow_more_than_the_ceiling(
     config: dict[str, object], overrides: dict[str, object], served: object, version: str | None
