@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-from simulator_client import OUTPUT, TEXT, Client, chunks, events, raw_request, simulator, text, usage
+from simulator_client import NO_TLS, OUTPUT, TEXT, Client, chunks, events, raw_request, simulator, text, usage
+
+import bench.servers.simulator.app as surface
 
 RECORDED = Path(__file__).parent.parent / "recordings"
 STREAMS = RECORDED / "streams" / "vllm-0.32-mtp4"
@@ -305,3 +309,29 @@ def test_a_client_that_leaves_frees_its_place() -> None:
             pass
         assert client.counter("kv_cache_usage_perc") == 0
         assert client.counter("request_success_total") == 0
+
+
+def test_a_crowd_is_served_whole_four_at_a_time() -> None:
+    async def crowd(client: Client) -> list[bytes]:
+        async with httpx.AsyncClient(trust_env=False, timeout=20, verify=NO_TLS) as http:
+            url = client.server.base_url + "/chat/completions"
+            bodies = [client.body(f"{index} {TEXT * 10}") for index in range(12)]
+            return [
+                reply.content for reply in await asyncio.gather(*(http.post(url, json=b) for b in bodies))
+            ]
+
+    with simulator("toy", speed=2) as client:
+        replies = asyncio.run(crowd(client))
+        told = client.server.truth().requests
+        assert client.counter("num_requests_running") == client.counter("num_requests_waiting") == 0
+    assert [len(text(raw).split()) for raw in replies] == [OUTPUT] * 12
+    assert all(sum(one.chunk_tokens) == OUTPUT for one in told)
+    # Wherever a request starts, at most four are between their first and last token.
+    spans = [(one.chunk_due_ns[0], one.chunk_due_ns[-1]) for one in told]
+    assert max(sum(a <= start < b for a, b in spans) for start, _ in spans) <= 4
+
+
+def test_a_body_without_end_is_refused(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surface, "_BODY_LIMIT", 1000)
+    reply = server.http.post(server.server.base_url + "/completions", content=b" " * 1001)
+    assert reply.status_code == 413

@@ -44,6 +44,7 @@ class Connection:
 
 Connections = dict[tuple[str, int], Connection]
 _SLOW_S = 2.0
+_BODY_LIMIT = 64 * 2**20
 _HTML = "<html><head><title>413 Request Entity Too Large</title></head><body>nginx</body></html>"
 
 
@@ -96,12 +97,16 @@ class Generate:
     async def _body(self, receive: Receive, faults: frozenset[str]) -> bytes:
         if "too-large" in faults:
             raise _Refusal(Response(_HTML, 413, {"connection": "close"}, "text/html"))
-        parts = []
+        parts: list[bytes] = []
+        size = 0
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise Gone
             parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > _BODY_LIMIT:
+                raise Rejected(413, f"the body is larger than {_BODY_LIMIT:,} bytes", param="body")
             if "reset-upload" in faults:
                 raise Resets
             if not message.get("more_body"):

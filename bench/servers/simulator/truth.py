@@ -19,7 +19,6 @@ class RequestTruth(Struct, kw_only=True):
     """Counts generation requests from 1, since the start of the simulator."""
     endpoint: str
     faults: tuple[str, ...] = ()
-    foreign: bool = False
     prompt_tokens: int
     """What was computed on; differs from what was sent under `truncated-prompt`."""
     max_tokens: int
