@@ -93,6 +93,8 @@ class Route(Struct, frozen=True, kw_only=True):
     setting: dict[str, str] = {}
     """Free text for the report: what no server tells (hardware, image, ...)."""
     request: RequestSettings = RequestSettings()
+    config: str | None = None
+    """The model's config.json or folder: its context rules are then checked before anything is sent."""
     cache_group: str | None = None
     """Routes of one group share a prefix cache or KV store; `None`: the server's origin."""
     ca_file: str | None = None

@@ -26,6 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "servers": {"records", "errors"},
     "api": GROUND | {"analysis", "report"},
     "__init__": {"records", "errors", "api"},
+    "__main__": {"cli"},
     "cli": GROUND | {"plan", "prompting", "wire", "run", "analysis", "report", "servers", "api"},
 }
 # Pure floors compute; they never look at a clock, a file or a socket.

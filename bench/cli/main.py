@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("plan")(run.plan)
+app.command("check")(run.check)
 app.command("run")(run.run)
 app.command("report")(report.report)
 app.command("crossover")(decide.crossover)

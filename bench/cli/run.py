@@ -49,6 +49,39 @@ def plan(
     )
 
 
+def check(
+    suite: Annotated[Path, typer.Argument(help="The suite file (TOML).")],
+    route: Annotated[
+        list[str] | None, typer.Option(help="Check only this route (may be given several times).")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Check a suite against its live servers before anything expensive is sent; exit code 0 or 1.
+
+    Sends one request of eight tokens per route. Example:
+
+        ctxbench check prompts/suites/laptop.toml
+    """
+    from bench.errors import CheckFailed
+    from bench.plan.suite import read_suite
+    from bench.run.study import Order, preflight
+    from bench.wire.loop import run as run_loop
+
+    checked, text = read_suite(suite)
+    order = Order(suite=checked, suite_text=text, folder=suite.parent, routes=tuple(route or ()))
+    found = run_loop(preflight(order))
+    if json:
+        import msgspec
+
+        print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
+    else:
+        for one in found:
+            print(f"{one.state:4}  {one.route:16} {one.name:14} {one.text}")
+    failed = sum(one.state == "fail" for one in found)
+    if failed:
+        raise CheckFailed(f"{failed} of {len(found)} checks failed")
+
+
 def run(
     suite: Annotated[Path | None, typer.Argument(help="The suite file (TOML).")] = None,
     resume: Annotated[
@@ -58,6 +91,7 @@ def run(
     route: Annotated[
         list[str] | None, typer.Option(help="Measure only this route (may be given several times).")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Go on although a check failed.")] = False,
     no_report: NoReport = False,
     quiet: Quiet = False,
 ) -> None:
@@ -80,7 +114,12 @@ def run(
     assert suite is not None  # noqa: S101 - one of the two, see above
     checked, text = read_suite(suite)
     order = Order(
-        suite=checked, suite_text=text, results=results, folder=suite.parent, routes=tuple(route or ())
+        suite=checked,
+        suite_text=text,
+        results=results,
+        folder=suite.parent,
+        routes=tuple(route or ()),
+        force=force,
     )
     execute(lambda progress: start(order, progress), report=not no_report, quiet=quiet)
 

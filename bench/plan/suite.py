@@ -54,6 +54,7 @@ class RouteTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     speculation: Speculation | None = None
     setting: dict[str, str | int | float | bool] = {}
     request: RequestSettings = RequestSettings()
+    config: str | None = None
     cache_group: str | None = None
     ca_file: str | None = None
     insecure: bool = False

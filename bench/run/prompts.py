@@ -23,7 +23,7 @@ from bench.prompting.tokens import (
     load_tokenizer,
     server_identity,
 )
-from bench.records import RunInfo
+from bench.records import RunInfo, Trial
 from bench.run.session import Session
 
 _TOKENIZE_TIMEOUT_S = 300.0
@@ -81,8 +81,20 @@ async def composers(
                 cache=cache,
                 base=folder,
             )
+            await asyncio.to_thread(_try_out, made[key], info)
         by_route[name] = made[key]
     return by_route
+
+
+def _try_out(composer: Composer, info: RunInfo) -> None:
+    """Composes the shortest and the longest prompt once: a corpus that is too short, a tier that is
+    too small or a task that is not there is found before anything is written."""
+    tiers = sorted(info.suite.tiers)
+    for tier in dict.fromkeys((tiers[0], tiers[-1])):
+        trial = Trial(
+            id="check", route="check", tier=tier, condition="cold", repeat=0, task=info.suite.prompt.task
+        )
+        composer.compose(trial, pair="check")
 
 
 def _counting(

@@ -23,6 +23,7 @@ from bench.prompting.compose import Composer, Prompt
 from bench.records import Event, Exchange, Measurement, RunInfo, Trial
 from bench.run.exchange import Exchanger, utc_now
 from bench.run.ledger import STARTED, Ledger
+from bench.run.outlook import Outlook
 from bench.run.progress import Progress
 from bench.run.session import Session
 
@@ -53,6 +54,7 @@ class Runner:
         self._progress = progress
         self._measurer = Measurer(info)
         self._ledger = Ledger(info.suite.retry_invalid)
+        self._outlook = Outlook([route.name for route in info.suite.routes])
         # One thread: lines keep their order, and no fsync ever holds up the event loop.
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
         self._exchanger = Exchanger(self._store_page, progress)
@@ -196,6 +198,7 @@ class Runner:
     async def _send(self, trial: Trial, prompt: Prompt, attempt: int, purpose: Purpose) -> Exchange:
         """One exchange, in the journal before this returns, also when it was cut off."""
         self._progress.trial = trial
+        self._progress.expected_ttft_s = self._outlook.ttft_s(trial)
         await self._note(STARTED, data={"trial": trial.id, "attempt": attempt, "purpose": purpose})
         session = self._sessions[trial.route]
         exchange = await self._exchanger.perform(session, prompt, trial, attempt, purpose)
@@ -227,7 +230,12 @@ class Runner:
             measurement = self._measurer.add(entry)
         else:
             self._measurer.skip(entry)
+            if entry.purpose == "warmup" and entry.chunks.at_ns:
+                first_s = entry.chunks.at_ns[0] / 1e9
+                self._outlook.warmed_up(entry.trial.route, entry.prompt.tokens, first_s)
         self._ledger.note_exchange(entry, measurement)
+        if measurement is not None:
+            self._outlook.measured(measurement)
         if measurement is not None and not measurement.verdict.valid:
             self._progress.invalid += 1
             reasons = ", ".join(reason.id for reason in measurement.verdict.reasons)
@@ -246,7 +254,9 @@ class Runner:
         return await loop.run_in_executor(self._writer, self._journal.store_scrape, name, page)
 
     def _show_done(self) -> None:
-        self._progress.done = len(self._info.plan) - len(self._ledger.left(self._info.plan))
+        left = self._ledger.left(self._info.plan)
+        self._progress.done = len(self._info.plan) - len(left)
+        self._progress.left_s = self._outlook.left_s(left)
 
     def _account(self, started_ns: int) -> dict[str, object]:
         """Where the time went: `harness_s` is what the servers did not need."""

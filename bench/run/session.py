@@ -117,7 +117,7 @@ async def _metrics_page(route: Route, client: Client) -> tuple[str | None, str |
     except EngineError as error:
         if route.metrics_url is not None:
             raise  # it was asked for by name
-        return None, f"route {route.name}: no metrics: {error}; only the client's own numbers are proven"
+        return None, f"no metrics ({error}): only the client's own numbers are proven"
 
 
 async def _probe(route: Route, client: Client) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,7 +15,7 @@ from bench.errors import SuiteError
 from bench.journal import SCHEMA, Journal, read_entries, read_info
 from bench.plan.trials import pair_key, plan
 from bench.records import Event, Exchange, Route, RunInfo, Suite
-from bench.run.checks import check_limits
+from bench.run.checks import Check, check_disk, check_route
 from bench.run.exchange import utc_now
 from bench.run.progress import Progress
 from bench.run.prompts import composers
@@ -39,6 +39,8 @@ class Order(Struct, frozen=True, kw_only=True):
     """Relative paths in the suite start here: the suite file's folder."""
     routes: tuple[str, ...] = ()
     """Only these routes; empty: all."""
+    force: bool = False
+    """Go on although a check failed; recorded in the run."""
 
 
 def new_run_path(results: Path, suite: Suite) -> Path:
@@ -67,10 +69,15 @@ def only_routes(suite: Suite, names: tuple[str, ...]) -> Suite:
 async def start(order: Order, progress: Progress) -> Path:
     """Runs a suite from the beginning; returns the run directory.
 
-    Nothing is written before every route has answered and every tier has been found possible.
+    Nothing is written before every route has passed its checks and the shortest and the longest
+    prompt have been composed. Raises the error of the first check that failed, unless forced.
     """
     suite = only_routes(order.suite, order.routes)
-    async with connected(suite, progress) as sessions:
+    async with connected(suite) as sessions:
+        checks = await check(suite, sessions, order)
+        failed = [one for one in checks if one.state == "fail"]
+        if failed and not order.force:
+            raise failed[0].error()
         path = new_run_path(order.results, suite)
         info = RunInfo(
             schema=SCHEMA,
@@ -82,8 +89,10 @@ async def start(order: Order, progress: Progress) -> Path:
             plan=plan(suite),
             facts={name: session.facts for name, session in sessions.items()},
             environment=environment(),
-            notes=_notes(suite, sessions),
+            notes=_notes(suite, checks),
         )
+        progress.notes.extend(info.notes)
+        progress.enter("composing", time.monotonic_ns())
         made = await composers(info, sessions, folder=order.folder)
         info = msgspec.structs.replace(
             info, tokenizers={name: composer.tokenizer.identity for name, composer in made.items()}
@@ -99,13 +108,46 @@ async def resume(path: Path, progress: Progress, *, folder: Path = Path()) -> Pa
     info = read_info(path)
     with Journal.resume(path) as journal:
         progress.path = path
-        async with connected(info.suite, progress) as sessions:
+        async with connected(info.suite) as sessions:
             salts = [entry.prompt.salt for entry in read_entries(path) if isinstance(entry, Exchange)]
             made = await composers(info, sessions, folder=folder, taken=salts)
             runner = Runner(info, journal, sessions, made, progress)
             runner.recall(read_entries(path))
             await _work(runner, journal, info, sessions)
     return path
+
+
+async def preflight(order: Order) -> list[Check]:
+    """The checks of a suite alone, prompts included; nothing is written."""
+    suite = only_routes(order.suite, order.routes)
+    async with connected(suite) as sessions:
+        found = await check(suite, sessions, order)
+        probe = RunInfo(
+            schema=SCHEMA,
+            id="check",
+            created_at=utc_now(),
+            nonce=secrets.token_hex(8),
+            suite=suite,
+            suite_text=order.suite_text,
+            plan=plan(suite),
+        )
+        made = await composers(probe, sessions, folder=order.folder)
+        for name, composer in made.items():
+            template, identity = composer.template, composer.tokenizer.identity
+            text = (
+                f"{identity.kind} tokenizer, template of {template.overhead} tokens; "
+                f"prompts of {min(suite.tiers):,} and {max(suite.tiers):,} tokens are exact"
+            )
+            found.append(Check(route=name, name="prompts", state="ok", text=text))
+    return found
+
+
+async def check(suite: Suite, sessions: Mapping[str, Session], order: Order) -> list[Check]:
+    """All checks that need no composed prompt."""
+    found = check_disk(order.results)
+    for session in sessions.values():
+        found += await check_route(suite, session, folder=order.folder)
+    return found
 
 
 async def _work(runner: Runner, journal: Journal, info: RunInfo, sessions: Mapping[str, Session]) -> None:
@@ -115,15 +157,13 @@ async def _work(runner: Runner, journal: Journal, info: RunInfo, sessions: Mappi
 
 
 @contextlib.asynccontextmanager
-async def connected(suite: Suite, progress: Progress) -> AsyncIterator[dict[str, Session]]:
-    """All routes of a suite, connected and checked against their limits."""
+async def connected(suite: Suite) -> AsyncIterator[dict[str, Session]]:
+    """All routes of a suite, connected; `EngineError` names the first that cannot be."""
     async with contextlib.AsyncExitStack() as stack:
         sessions: dict[str, Session] = {}
         for route in suite.routes:
             client = await stack.enter_async_context(client_for(route))
-            sessions[route.name] = session = await connect(route, client)
-            progress.notes.extend(session.notes)
-            check_limits(suite, session)
+            sessions[route.name] = await connect(route, client)
         yield sessions
 
 
@@ -139,9 +179,13 @@ def client_for(route: Route) -> Client:
     )
 
 
-def _notes(suite: Suite, sessions: Mapping[str, Session]) -> tuple[str, ...]:
+def _notes(suite: Suite, checks: Sequence[Check]) -> tuple[str, ...]:
     """What a reader of the report must know."""
-    notes = [note for session in sessions.values() for note in session.notes]
+    notes = [
+        f"{'forced past a failed check' if one.state == 'fail' else 'check'}: {one.route}: {one.text}"
+        for one in checks
+        if one.state != "ok"
+    ]
     if len(suite.routes) > 1:
         unpaired = [route.name for route in suite.routes if pair_key(suite, route) != "all"]
         if unpaired:

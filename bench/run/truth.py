@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -78,15 +78,19 @@ def compare(
     measurements: Sequence[Measurement],
     pages: Mapping[str, TruthPage],
 ) -> list[Compared]:
-    """Measurements beside their truths: the n-th exchange of a route was its server's n-th request."""
-    seen: dict[str, int] = defaultdict(int)
-    truths: dict[tuple[str, int], TrueRequest] = {}
-    for exchange in exchanges:
-        route = exchange.trial.route
-        requests = sorted(pages[route].requests, key=lambda request: request.number)
-        if exchange.purpose == "trial":
-            truths[exchange.trial.id, exchange.attempt] = requests[seen[route]]
-        seen[route] += 1
+    """Measurements beside their truths.
+
+    The n-th exchange of a route and prompt length was its server's n-th request of that length:
+    requests of other lengths (the preflight's) are none of ours.
+    """
+    left: dict[tuple[str, int], deque[TrueRequest]] = defaultdict(deque)
+    for name, page in pages.items():
+        for request in sorted(page.requests, key=lambda request: request.number):
+            left[name, request.prompt_tokens].append(request)
+    truths = {
+        (exchange.trial.id, exchange.attempt): left[exchange.trial.route, exchange.prompt.tokens].popleft()
+        for exchange in exchanges
+    }
     return [
         Compared(
             measured=measured,

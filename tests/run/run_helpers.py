@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
+from bench.cli.main import main
 from bench.journal import read_entries
 from bench.records import Event, Exchange
 from bench.servers import simulator
@@ -46,6 +50,26 @@ def ctxbench(arguments: Sequence[str], cwd: Path, **environment: str) -> subproc
         timeout=120,
         check=False,
     )
+
+
+def ctxbench_here(
+    arguments: Sequence[str], cwd: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """The same in this process: as much of a command line as matters, without its start-up time."""
+    out, err = io.StringIO(), io.StringIO()
+    code = 0
+    with (
+        contextlib.chdir(cwd),
+        mock.patch.object(sys, "argv", ["ctxbench", *arguments]),
+        mock.patch.dict(os.environ, environment),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            main()
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else 1
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
 def only_run(results: Path) -> Path:
