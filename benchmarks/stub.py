@@ -49,9 +49,10 @@ def framed(data: bytes) -> bytes:
 def chunk_sizes(order: Order) -> list[int]:
     """Tokens of every chunk: 1 for the first, then 1 to `most_per_chunk`."""
     rng = random.Random(order.seed)
-    sizes = [1]
-    while (left := order.tokens - sum(sizes)) > 0 and len(sizes) < 1_000_000:
+    sizes, left = [1], order.tokens - 1
+    while left > 0:
         sizes.append(min(left, rng.randint(1, order.most_per_chunk)))
+        left -= sizes[-1]
     return sizes
 
 
@@ -183,8 +184,9 @@ def running() -> Iterator[str]:
 
 def body(order: Order, filler: int = 0) -> bytes:
     """A request body with that order, and `filler` bytes of prompt before it."""
-    prompt = b"x" * filler
-    return b'{"model":"tiny","stream":true,"prompt":"%s","bench":%s}' % (prompt, msgspec.json.encode(order))
+    start, end = b'{"model":"tiny","stream":true,"prompt":"', b'","bench":%s}' % msgspec.json.encode(order)
+    # Joined from small pieces, so that memory holds one copy and never two.
+    return b"".join([start, *[b"x" * 1000] * (filler // 1000), end])
 
 
 if __name__ == "__main__":
