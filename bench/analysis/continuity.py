@@ -42,8 +42,6 @@ def change_between(
         (n for n in ("generation_tokens", "prompt_tokens") if n in moved.fell), (*moved.fell, *lost)[0]
     )
     clue = f"{name} fell from {earlier.values[name]:.0f} to {later.values.get(name, 0):.0f}"
-    if was is not None and was == now:
-        return "replicas", clue
     left = later.values.get("generation_tokens")
     if our_tokens is not None and left is not None and left > our_tokens:
         return "replicas", clue

@@ -155,6 +155,7 @@ class SpeculationCount(Struct, frozen=True, kw_only=True):
     accepted_tokens: int | None = None
     per_position: tuple[int, ...] | None = None
     source: str = ""
+    drafts_source: str = ""
 
 
 def speculation(
@@ -172,14 +173,18 @@ def speculation(
         accepted_tokens=deltas.count("accepted_tokens"),
         per_position=_per_position(deltas),
         source="counters",
+        drafts_source="counters",
     )
     if "draft_tokens" in reported and "accepted_tokens" in reported:
         own = {name: round(reported[name]) for name in ("draft_tokens", "accepted_tokens")}
-        if "drafts" in reported:
-            drafts = round(reported["drafts"])
-        elif own["draft_tokens"] == 0:
-            drafts = 0
-        return SpeculationCount(drafts=drafts, per_position=counted.per_position, source="reply", **own)
+        told = "drafts" in reported or own["draft_tokens"] == 0
+        return SpeculationCount(
+            drafts=round(reported.get("drafts", 0.0)) if told else drafts,
+            per_position=counted.per_position,
+            source="reply",
+            drafts_source="reply" if told else "counters",
+            **own,
+        )
     steps, k = deltas.count("verify_calls"), facts.num_speculative_tokens
     if drafts is None and steps is not None and output_tokens is not None:
         return SpeculationCount(
@@ -187,6 +192,7 @@ def speculation(
             draft_tokens=steps * k if k else None,
             accepted_tokens=max(0, output_tokens - 1 - steps) if steps else 0,
             source="verify steps",
+            drafts_source="verify steps",
         )
     return counted
 

@@ -242,7 +242,7 @@ def _speculation_fields(draft: _Draft, sources: dict[str, str], absent: dict[str
         if value is None:
             absent[name] = draft.deltas.why or "the engine does not count it"
         else:
-            sources[name] = counted.source
+            sources[name] = counted.drafts_source if name == "drafts" else counted.source
     places = counted.per_position
     by_place = tuple(a / drafts for a in places) if places and drafts else None
     fields: dict[str, Any] = {
@@ -307,7 +307,8 @@ def _server_fields(draft: _Draft, sources: dict[str, str], absent: dict[str, str
         ends = [page[metric] for page in pages if metric in page] if metric == "kv_usage" else []
         found[name] = max(sampled + ends, default=None) if sampled else None
         if not sampled:
-            absent[name] = "no sample during the exchange"
+            none = "the engine has no such gauge" if series.at_ns else "no sample during the exchange"
+            absent[name] = none
     found["preemptions"] = deltas.count("preemptions")
     if found["preemptions"] is None:
         absent["preemptions"] = deltas.why or "the engine does not count them"

@@ -254,7 +254,8 @@ REASONS: dict[str, Entry] = {
     ),
     "client_bottleneck": _bad(
         "clocks",
-        "This client was too late to time the stream: its usual loop lag is over 5 ms and 10% of TTFT.",
+        "This client was too late to time the stream: it slept through the answer, or its usual loop lag "
+        "is over 5 ms and 10% of TTFT.",
         "Free the client's machine; do not run the engine on the same cores.",
     ),
     "client_slow": _warn(

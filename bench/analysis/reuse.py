@@ -11,8 +11,8 @@ SALT_TOKENS = 8
 """Length of the salt line: what two prompts may share beyond the template, at the very most."""
 _LARGEST_TWO_BLOCKS = 8_192
 """No known hybrid model needs more tokens than this for two cache blocks."""
-_LEAST_TTFT_S = 0.05
-"""Below this a TTFT is too short to tell reuse from noise."""
+_LEAST_TTFT_S = 0.25
+"""A cold TTFT below this is too short to tell reuse from a pause of either machine."""
 
 State = Literal["held", "missed", "unprovable", "disagree", "unknown"]
 TimeSays = Literal["reused", "computed"]

@@ -140,7 +140,10 @@ def _flat_tail(case: Case) -> str | None:
 
 def _k_differs(case: Case) -> tuple[Reason, ...]:
     declared = case.declared.num_speculative_tokens if case.declared else 0
-    positions = len(case.counted.per_position or ())
+    places = case.counted.per_position or ()
+    if places and case.counted.accepted_tokens not in (None, sum(places)):
+        return ()  # the page lacks a place: the identities say so
+    positions = len(places)
     if case.dialect.positions_show_k:
         seen = positions or case.facts.num_speculative_tokens
     else:

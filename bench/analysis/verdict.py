@@ -200,17 +200,18 @@ def _restart(case: Case) -> Iterator[Reason]:
 
 def _clocks(case: Case) -> Iterator[Reason]:
     times, numbers = case.times, case.numbers
-    if _buffered(case):
+    client, ttft = case.exchange.client, numbers.ttft_s
+    stalled = _client_stalled(case)
+    if _all_at_once(case) and not stalled:
         output = numbers.output_tokens or 0
         detail = f"{times.text_chunks:,} chunks with {output:,} tokens in {times.arrivals} reads"
         yield Reason(id="buffered", detail=detail)
     if times.unseen_tail:
         yield Reason(id="unseen_tail")
-    client, ttft = case.exchange.client, numbers.ttft_s
     if client is not None and ttft is not None:
         usual, worst = client.loop_lag_p50_ms, client.loop_lag_p99_ms
         detail = f"lag p50 {usual:.1f} ms, p99 {worst:.1f} ms, CPU {client.cpu_share:.0%}"
-        if usual > LAG_MS and usual / 1000 > 0.1 * ttft:
+        if stalled or (usual > LAG_MS and usual / 1000 > 0.1 * ttft):
             yield Reason(id="client_bottleneck", detail=detail)
         elif worst > LAG_MS or client.cpu_share > CPU_SHARE:
             yield Reason(id="client_slow", detail=detail)
@@ -221,9 +222,17 @@ def _clocks(case: Case) -> Iterator[Reason]:
             yield Reason(id="server_time_differs", detail=f"client {ttft:.3f} s, server {server:.3f} s")
 
 
-def _buffered(case: Case) -> bool:
+def _all_at_once(case: Case) -> bool:
     """Many chunks and next to no arrivals; or one chunk with a whole answer in it."""
     times, output = case.times, case.numbers.output_tokens or 0
     if times.text_chunks == 1:
         return output >= 32
     return times.text_chunks >= 8 and times.arrivals <= 1 + times.text_chunks // 32
+
+
+def _client_stalled(case: Case) -> bool:
+    """This client slept through most of a short answer: then it is no buffer that held it back."""
+    client, decode = case.exchange.client, case.numbers.server_decode_s
+    if client is None or decode is None or not _all_at_once(case):
+        return False
+    return client.loop_lag_max_ms / 1000 > 0.5 * decode

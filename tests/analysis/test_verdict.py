@@ -417,7 +417,7 @@ def test_time_alone_decides_where_nobody_counts(
 
 
 def test_times_too_short_or_shares_too_small_prove_nothing() -> None:
-    m = reused("replay", None, None, ttft_ms=39, cold_ms=40)
+    m = reused("replay", None, None, ttft_ms=60, cold_ms=240)
     assert m.verdict.reuse == "unknown"
     large = ServerFacts(engine="vllm", version="0.32.0", block_size=512)  # 512 of 1,000 expected
     m = reused("replay", 512, 512, ttft_ms=900, facts=large)
@@ -605,6 +605,15 @@ def test_chunks_that_arrive_all_at_once_are_buffered() -> None:
     assert m.absent["decode_tok_s"] == "all text arrived at once"
     whole = Chunks(at_ns=(1000 * MS,), chars=(300,), kinds="c")
     assert ids(of(good(chunks=whole)))[0] == ["buffered"]
+
+
+def test_a_client_that_slept_through_a_short_answer_is_the_bottleneck_and_no_buffer() -> None:
+    at_once = Chunks(at_ns=(MS,) * 64, chars=(4,) * 64, kinds="c" * 64)
+    health = ClientHealth(loop_lag_p50_ms=0.1, loop_lag_p99_ms=30, loop_lag_max_ms=30, cpu_share=0.1)
+    asleep = exchange(cached=0, chunks=at_once, client=health, **pages(decode_sum=0.05, decode_count=1))
+    assert ids(of(asleep))[0] == ["client_bottleneck"]
+    long_answer = exchange(cached=0, chunks=at_once, client=health, **pages(decode_sum=5, decode_count=1))
+    assert ids(of(long_answer))[0] == ["buffered"]
 
 
 def test_bursts_of_accepted_drafts_are_not_buffering() -> None:
