@@ -177,6 +177,41 @@ def test_curves_of_five_trials_give_an_interval() -> None:
     assert (one.low or 0) < 101 < (one.high or 0)
 
 
+def test_the_measured_length_is_the_one_both_routes_reached() -> None:
+    one = _one([trial("a", 2.0, 0.01, output=50), trial("b", 1.0, 0.02, output=200)])
+    assert one.measured == 50
+    assert one.extrapolation == pytest.approx(101 / 50)
+
+
+def test_the_order_in_which_routes_come_changes_no_interval() -> None:
+    rng = np.random.default_rng(8)
+    a, b = study("a", 20, 0.01, 6, rng), study("b", 10, 0.03, 7, rng)
+    assert _one(a + b) == _one(b + a)
+
+
+@pytest.mark.parametrize(("start", "basis"), [(1.9, "line"), (3.0, "slowing")])
+def test_lines_bend_only_past_twice_the_measured_length(start: float, basis: str) -> None:
+    rows = [
+        trial(name, ttft, d0 + 20e-9 * (tier + 50), tier=tier, output=100)
+        for tier in (1000, 100_000)
+        for name, ttft, d0 in (("a", 1.0 + start, 0.010), ("b", 1.0, 0.020))
+    ]
+    one = {c.tier: c for c in crossovers(rows, "b")}[1000]
+    assert one.extrapolation == pytest.approx((1 + 100 * start) / 100, rel=1e-6)
+    assert one.basis == basis
+
+
+def test_curves_that_cross_several_times_count_the_last_and_say_so() -> None:
+    tokens = np.arange(1.0, 201.0)
+    ahead = np.interp(tokens, [1, 50, 100, 150, 200], [-0.4, 0.2, -0.2, 0.2, 0.4])  # b minus a, seconds
+    a, b = trial("a", 2.0, 0.01, output=200), trial("b", 1.6, 0.01 + 0.8 / 199, output=200)
+    flat = 2.0 + 0.01 * (tokens - 1)
+    one = _one([a, b], curves={curve_key(a): (tokens, flat), curve_key(b): (tokens, flat + ahead)})
+    assert one.output_tokens == pytest.approx(125.0, abs=0.5)
+    assert one.basis == "curve"
+    assert any("cross 3 times: the last one counts" in text for text in one.warnings)
+
+
 def test_streams_that_bend_are_named() -> None:
     tokens = np.arange(1.0, 102.0)
     steps = np.where(tokens <= 51, 0.01, 0.013)
