@@ -209,6 +209,18 @@ def _per_position(deltas: Deltas) -> tuple[int, ...] | None:
     return tuple(found.get(place, 0) for place in range(max(found) + 1))
 
 
+def conditional_acceptance(per_position: tuple[float, ...]) -> tuple[float | None, ...]:
+    """Acceptance at each place, given that the place before was accepted.
+
+    From the unconditional one (`Measurement.acceptance_per_position`): c[0] = p[0], c[i] = p[i] / p[i-1];
+    None behind a place where nothing was ever accepted.
+    """
+    earlier = (1.0, *per_position)
+    return tuple(
+        here / before if before else None for here, before in zip(per_position, earlier, strict=False)
+    )
+
+
 def mean_of_one(deltas: Deltas, name: str) -> float | None:
     """A histogram's value for this exchange: its sum, if exactly one observation was added."""
     return deltas.get(f"{name}_sum") if deltas.count(f"{name}_count") == 1 else None

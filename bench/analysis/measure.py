@@ -32,6 +32,19 @@ from bench.engines.base import Dialect
 from bench.records import Exchange, Measurement, RunInfo, ServerFacts, Speculation, Verdict
 
 _PLACEHOLDER = Verdict(valid=False)
+_CLOCK_FIELDS = (
+    "ttft_s",
+    "first_response_s",
+    "total_s",
+    "first_chunk_tokens",
+    "text_chunks",
+    "decode_tok_s",
+    "tpot_s",
+    "icl_p50_s",
+    "icl_p99_s",
+    "icl_max_s",
+)
+"""Fields that a measurement takes over from the client's clock as they are."""
 
 
 class Measurer:
@@ -210,16 +223,6 @@ def _numbers(draft: _Draft, source: str, order: int) -> Measurement:
         pair=exchange.prompt.sha256 or None,
         prompt_tokens=tokens.prompt,
         output_tokens=tokens.output,
-        ttft_s=clock.ttft_s,
-        first_response_s=clock.first_response_s,
-        total_s=clock.total_s,
-        first_chunk_tokens=clock.first_chunk_tokens,
-        text_chunks=clock.text_chunks,
-        decode_tok_s=clock.decode_tok_s,
-        tpot_s=clock.tpot_s,
-        icl_p50_s=clock.icl_p50_s,
-        icl_p99_s=clock.icl_p99_s,
-        icl_max_s=clock.icl_max_s,
         uploaded_s=_seconds(exchange.uploaded_ns),
         connect_s=_seconds(exchange.connect_ns),
         finish_reason=exchange.finish_reason,
@@ -229,6 +232,7 @@ def _numbers(draft: _Draft, source: str, order: int) -> Measurement:
         sources=sources,
         absent=absent,
         verdict=_PLACEHOLDER,
+        **{name: getattr(clock, name) for name in _CLOCK_FIELDS},
         **fields,
     )
 

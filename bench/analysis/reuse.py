@@ -100,8 +100,8 @@ def _time_disagrees(case: Case, cached: int) -> Finding:
 
 
 def _time_of_replay(case: Case) -> TimeSays | None:
-    """Against the cold of the same prompt, and only where most of it should have been reused."""
-    ttft, cold = case.numbers.ttft_s, case.history.cold_ttft_s
+    """Against the cold of the same prompt (else the tier's), where most of it should have been reused."""
+    ttft, cold = case.numbers.ttft_s, case.history.cold_ttft_s or case.history.tier_ttft_s
     share = 1.0 if case.expected is None else case.expected[0] / max(1, case.prompt_tokens)
     if ttft is None or cold is None or cold < _LEAST_TTFT_S or share < 0.75:
         return None

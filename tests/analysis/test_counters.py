@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from bench.analysis.counters import (
     Deltas,
     cached_prompt_tokens,
+    conditional_acceptance,
     difference,
     mean_of_one,
     rounding,
@@ -151,6 +152,15 @@ def test_positions_in_any_order_and_number() -> None:
     absurd = speculation(Deltas(values={"accepted_tokens_per_pos.999999999": 1.0}), {}, FACTS, None)
     assert absurd.per_position is None
     assert speculation(Deltas(), {}, FACTS, None).per_position is None
+
+
+def test_conditional_acceptance_is_by_the_place_before() -> None:
+    # mtp4 at 4,000 tokens: .72 .50 .35 .24
+    assert conditional_acceptance((0.72, 0.5, 0.35, 0.24)) == pytest.approx(
+        (0.72, 0.694, 0.7, 0.686), abs=1e-3
+    )
+    assert conditional_acceptance((0.5, 0.0, 0.0)) == (0.5, 0.0, None)
+    assert conditional_acceptance(()) == ()
 
 
 def test_a_histogram_speaks_for_one_request_only() -> None:

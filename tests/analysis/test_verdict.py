@@ -416,6 +416,13 @@ def test_time_alone_decides_where_nobody_counts(
     assert reason in ids(m)[0] + ids(m)[1]
 
 
+def test_a_replay_whose_cold_was_never_seen_is_timed_against_the_tier() -> None:
+    other = unseen(sha="other")
+    replay = exchange("replay", cached=None, sha="p9", ttft_ms=60)
+    m = measure(other, replay, info=run(facts=B16))
+    assert m.verdict.reuse == "held" and "reuse_by_time_only" in ids(m)[1]
+
+
 def test_times_too_short_or_shares_too_small_prove_nothing() -> None:
     m = reused("replay", None, None, ttft_ms=60, cold_ms=240)
     assert m.verdict.reuse == "unknown"
