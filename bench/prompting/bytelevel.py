@@ -30,6 +30,10 @@ _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s
 # Digits one by one before the GPT-2 pattern: a digit ends the run of blanks before it.
 _GPT2_DIGITS = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+"
 
+LONG_TEXT = 1 << 20
+"""Characters from which a text is encoded in two halves."""
+_OVERLAP = 4096
+
 Json = Mapping[str, Any]
 
 
@@ -211,6 +215,47 @@ def encode_ranks(level: ByteLevel, text: str) -> tuple[NDArray[np.uint32], int]:
 
     if level.nfc:
         text = unicodedata.normalize("NFC", text)
-    encoding: tiktoken.Encoding = level.encoding
-    ranks = encoding.encode_to_numpy(text, disallowed_special=())
+    ranks = ranks_of(level, text)
     return ranks, len(text.encode()) - int(level.lengths[ranks].sum())
+
+
+def ranks_of(level: ByteLevel, text: str) -> NDArray[np.uint32]:
+    """Ranks of a text's tokens; a long text is encoded in two halves at once where that changes nothing."""
+    if len(text) >= LONG_TEXT and (halves := _in_two_halves(level, text)) is not None:
+        return halves
+    return _plain(level, text)
+
+
+def _plain(level: ByteLevel, text: str) -> NDArray[np.uint32]:
+    encoding: tiktoken.Encoding = level.encoding
+    return encoding.encode_to_numpy(text, disallowed_special=())
+
+
+def _in_two_halves(level: ByteLevel, text: str) -> NDArray[np.uint32] | None:
+    """The same ranks from two threads, or `None` when the halves do not prove that they fit.
+
+    The first half reaches some thousand characters into the second. Patterns and merges look at no
+    more than their own piece and what follows it, so once both halves have had the same borders and
+    the same tokens for that long, the second goes on as the whole text would.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    middle = text.find("\n", len(text) // 2) + 1
+    if not 0 < middle < len(text) * 3 // 4:
+        return None
+    with ThreadPoolExecutor(2) as pool:
+        left_job = pool.submit(_plain, level, text[: middle + _OVERLAP])
+        right = pool.submit(_plain, level, text[middle:]).result()
+        left = left_job.result()
+    # From the back: the overlap's bytes, then the token at which it begins.
+    overlap = len(text[middle : middle + _OVERLAP].encode())
+    backwards = np.cumsum(level.lengths[left[-overlap:]][::-1])
+    place = int(np.searchsorted(backwards, overlap))
+    if place >= len(backwards) or backwards[place] != overlap:
+        return None
+    shared = left[len(left) - place - 1 :]
+    # Its last tokens are cut off with the text; all others must be those of the second half.
+    compared = len(shared) * 3 // 4
+    if compared < 64 or not np.array_equal(shared[:compared], right[:compared]):
+        return None
+    return np.concatenate((left[: len(left) - len(shared)], right))

@@ -97,10 +97,7 @@ class TiktokenTokenizer:
         return _adjoining(self._level.lengths[self._ranks(text)], text)
 
     def _ranks(self, text: str) -> NDArray[np.uint32]:
-        ranks: NDArray[np.uint32] = self._level.encoding.encode_to_numpy(
-            self.normalize(text), disallowed_special=()
-        )
-        return ranks
+        return bytelevel.ranks_of(self._level, self.normalize(text))
 
 
 class LibraryTokenizer:
