@@ -17,7 +17,7 @@ from bench.prompting import synthetic
 from bench.prompting.cache import read_json, write_json
 from bench.prompting.tokens import Tokenizer
 
-VERSION = 1
+VERSION = 2
 WORDS = 7
 _ENOUGH = 64
 _CANDIDATES = 4000
@@ -58,7 +58,7 @@ def salt_words(tokenizer: Tokenizer, cache: Path | None = None) -> tuple[list[st
     """The words that salts begin with, and those that follow: the same ones for a tokenizer each time."""
     file = cache / "salts" / f"{tokenizer.identity.sha256[:32]}-v{VERSION}.json" if cache else None
     known = read_json(file) if file else None
-    if known:
+    if known and {"first", "following"} <= known.keys():
         return [str(word) for word in known["first"]], [str(word) for word in known["following"]]
     candidates = list(tokenizer.words)
     candidates = candidates[:: max(len(candidates) // _CANDIDATES, 1)]
