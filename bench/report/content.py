@@ -32,6 +32,9 @@ CURVE_POINTS = 120
 
 ARRIVAL_POINTS = 2_048
 """Points kept of a curve for the crossover inside the measured window."""
+CURVED_TRIALS = 300
+"""Trials up to which curves are used. Beyond, resampling them would take minutes, and so many trials
+give the straight lines a narrow interval anyway; `Crossover.basis` says what was used."""
 
 
 class Detail(Struct, frozen=True, kw_only=True):
@@ -275,6 +278,9 @@ class _Pass:
 
         exchange = self._last
         if exchange is None or (exchange.trial.id, exchange.attempt) != (one.trial_id, one.attempt):
+            return
+        if len(self.measurements) > CURVED_TRIALS:
+            self.curves.clear()
             return
         curve = arrival(exchange, one.output_tokens)
         if curve is not None:
