@@ -1,8 +1,8 @@
-"""The client: control requests, and measured exchanges.
+"""The client: control requests (models, tokenise, metrics), and measured exchanges.
 
-Control requests (models, tokenise, metrics) go through httpx with the aiohttp transport. Measured
-requests go through httpx with `RulerTransport`, which stamps at the socket; where a proxy is asked
-for they take the aiohttp transport too, and their stamps are those of the reading task.
+httpx is the library, `RulerTransport` its transport: it stamps at the socket. Where a proxy is asked
+for, httpx-aiohttp takes its place; stamps are then those of the reading task, a little later, and
+`uploaded` is not seen. Nothing of aiohttp is loaded otherwise: that alone takes a third of a second.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import ssl
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -92,9 +92,17 @@ class Client:
         self._gate = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
-        context = _ssl_context(self._ca_file, self._insecure)
-        control = self._given or _aiohttp_transport(context, self._proxy)
-        measured = RulerTransport(context, limit=CONTROL_LIMIT) if self._ruler else control
+        context = partial(_ssl_context, self._ca_file, self._insecure)
+        if self._url.scheme == "https" or self._ca_file is not None:
+            context()  # a wrong ca_file is heard of now
+        control: httpx.AsyncBaseTransport
+        measured: httpx.AsyncBaseTransport
+        if self._ruler:
+            # Two, so that a scrape never takes the connection that was warmed for an exchange.
+            control = RulerTransport(context, limit=CONTROL_LIMIT)
+            measured = RulerTransport(context, limit=CONTROL_LIMIT)
+        else:
+            control = measured = self._given or _aiohttp_transport(context(), self._proxy)
         self._control = httpx.AsyncClient(transport=control, trust_env=False)
         self._measured = measured
         self._warmer = httpx.AsyncClient(transport=measured, trust_env=False)

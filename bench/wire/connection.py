@@ -1,6 +1,6 @@
 """One HTTP/1.1 exchange on the event loop's own transport: the ruler without weight.
 
-An httpx transport (its public seam) for the requests whose times are measured. Everything that can
+An httpx transport (its public seam), made for the requests whose times are measured. Everything that can
 be done before `sent` is: the connection stands, head and body are bytes. `sent` is stamped at the
 write itself, `uploaded` when the kernel has taken the last byte of the body, and every read the
 moment the loop hands it over, before anything looks into it. Per read the hot path stamps and
@@ -15,7 +15,7 @@ import asyncio
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any, cast
 
@@ -26,6 +26,8 @@ from bench.wire.recorder import Recorder, TooLarge
 
 _PIECE = 256 * 1024
 _READ_BUFFER = 256 * 1024
+_IDLE_NS = 3_500_000_000
+"""Servers close idle connections after 5 s or so; a request must not meet the closing."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -221,10 +223,10 @@ class RulerTransport(httpx.AsyncBaseTransport):
     when the body has.
     """
 
-    def __init__(self, ssl_context: ssl.SSLContext | None, *, limit: int) -> None:
+    def __init__(self, ssl_context: Callable[[], ssl.SSLContext], *, limit: int) -> None:
         self._ssl = ssl_context
         self._limit = limit
-        self._idle: list[tuple[tuple[str, str, int], Connection]] = []
+        self._idle: list[tuple[tuple[str, str, int], Connection, int]] = []
         self._buffer = memoryview(bytearray(_READ_BUFFER))
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -247,10 +249,15 @@ class RulerTransport(httpx.AsyncBaseTransport):
         )
 
     def _pop(self, key: tuple[str, str, int]) -> Connection | None:
-        self._idle = [(k, c) for k, c in self._idle if c.idle]
-        for place, (found, connection) in enumerate(self._idle):
+        oldest_ns = time.monotonic_ns() - _IDLE_NS
+        fresh = [entry for entry in self._idle if entry[1].idle and entry[2] >= oldest_ns]
+        for _, connection, _ in self._idle:
+            if all(connection is not kept for _, kept, _ in fresh):
+                connection.abort()
+        self._idle = fresh
+        for place, (found, connection, _) in enumerate(fresh):
             if found == key:
-                del self._idle[place]
+                del fresh[place]
                 return connection
         return None
 
@@ -266,7 +273,7 @@ class RulerTransport(httpx.AsyncBaseTransport):
                     lambda: Connection(self._buffer),
                     host,
                     port,
-                    ssl=self._ssl if secure else None,
+                    ssl=self._ssl() if secure else None,
                     server_hostname=host if secure else None,
                 )
         except TimeoutError as error:
@@ -279,12 +286,12 @@ class RulerTransport(httpx.AsyncBaseTransport):
     def put_back(self, key: tuple[str, str, int], connection: Connection) -> None:
         """Keep the connection for the next request, or close it if it cannot be used again."""
         if connection.idle:
-            self._idle.append((key, connection))
+            self._idle.append((key, connection, time.monotonic_ns()))
         else:
             connection.abort()
 
     async def aclose(self) -> None:
-        for _, connection in self._idle:
+        for _, connection, _ in self._idle:
             connection.abort()
         self._idle.clear()
         await asyncio.sleep(0)  # let the loop see them closed

@@ -12,7 +12,6 @@ import socket
 import ssl
 from collections.abc import Iterator
 
-import aiohttp
 import httpx
 
 from bench.errors import EngineError
@@ -44,9 +43,9 @@ def classify(error: BaseException, *, where: str, answered: bool) -> Failure:
         return Failure(kind="too_large", message=str(found))
     if found := first(FramingError):
         return Failure(kind="malformed", message=f"{where} broke HTTP: {short(str(found))}")
-    if first(socket.gaierror, aiohttp.ClientConnectorDNSError):
+    if first(socket.gaierror) or _named(chain, "ClientConnectorDNSError"):
         return Failure(kind="refused", message=f"the host of {where} is not known (DNS)")
-    if found := first(ssl.SSLCertVerificationError, aiohttp.ClientConnectorCertificateError):
+    if found := first(ssl.SSLCertVerificationError):
         why = getattr(found, "verify_message", "") or short(str(found))
         hint = "name its authority with ca_file, or set insecure = true"
         return Failure(kind="refused", message=f"the certificate of {where} is not trusted ({why}); {hint}")
@@ -112,10 +111,19 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         current = current.__cause__ or current.__context__
 
 
+def _named(chain: list[BaseException], name: str) -> bool:
+    """Whether aiohttp's exception of that name is in the chain; aiohttp need not be there at all."""
+    return any(
+        kind.__name__ == name and kind.__module__.startswith("aiohttp")
+        for error in chain
+        for kind in type(error).__mro__
+    )
+
+
 def _is_connect_timeout(chain: list[BaseException]) -> bool:
-    if any(isinstance(e, aiohttp.ServerDisconnectedError) for e in chain):
+    if _named(chain, "ServerDisconnectedError"):
         return False
-    if any(isinstance(e, aiohttp.ConnectionTimeoutError) for e in chain):
+    if _named(chain, "ConnectionTimeoutError"):
         return True
     timed_out = any(isinstance(e, TimeoutError | asyncio.TimeoutError) for e in chain)
     return timed_out and isinstance(chain[0], httpx.ConnectTimeout)
