@@ -1,0 +1,89 @@
+"""Runs the benchmarks and writes benchmarks/RESULTS.md: `python -m benchmarks [name ...]`.
+
+Names: clock, client_cpu, memory, startup, report, study (all of them by default). Sections of
+RESULTS.md that were not measured this time stay as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.wire.host import environment
+from benchmarks import client_cpu, clock, memory, report, startup, study
+
+RESULTS = Path(__file__).with_name("RESULTS.md")
+TITLES: dict[str, str] = {
+    "clock": "Clock: our times against a server's own send times",
+    "client_cpu": "CPU of reading streams",
+    "memory": "Memory",
+    "startup": "Start-up",
+    "report": "Report on a large journal",
+    "study": "A whole command",
+}
+WAYS: dict[str, Callable[[], Iterable[Mapping[str, Any]]]] = {
+    "clock": clock.measure,
+    "client_cpu": client_cpu.measure,
+    "memory": memory.measure,
+    "startup": startup.measure,
+    "report": lambda: [report.measure()],
+    "study": lambda: [study.measure()],
+}
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    names = list(rows[0])
+    lines = [
+        "| " + " | ".join(name.replace("_", " ") for name in names) + " |",
+        "|" + "|".join("---" if isinstance(rows[0][name], str) else "---:" for name in names) + "|",
+    ]
+    lines += ["| " + " | ".join(shown(row[name]) for name in names) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def shown(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def section(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    facts = environment()
+    load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "?"
+    machine = ", ".join(facts[key] for key in ("cpu_model", "platform", "python", "loop") if key in facts)
+    when = datetime.now(UTC).strftime("%Y-%m-%d")
+    versions = ", ".join(
+        f"{key.removeprefix('version.')} {value}"
+        for key, value in facts.items()
+        if key in ("version.httpx", "version.aiohttp", "version.uvloop", "version.msgspec")
+    )
+    head = f"{when}; {facts['cpus']} CPUs ({machine}), load {load} at the end; {versions}."
+    return f"## {TITLES[name]}\n\n{head}\n\n{table(rows)}\n"
+
+
+def main(names: Sequence[str]) -> None:
+    unknown = [name for name in names if name not in WAYS]
+    if unknown:
+        sys.exit(f"no benchmark {unknown[0]!r}; there are {', '.join(WAYS)}")
+    kept = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
+    sections = {name: text for name in WAYS if (text := found(kept, TITLES[name]))}
+    for name in names or WAYS:
+        print(f"{name} ...", file=sys.stderr)
+        sections[name] = section(name, list(WAYS[name]()))
+        start = "# Results\n\nWritten by `python -m benchmarks`; what the columns mean: README.md.\n\n"
+        parts = [sections[each] for each in WAYS if each in sections]
+        RESULTS.write_text(start + "\n".join(parts), encoding="utf-8")
+
+
+def found(text: str, title: str) -> str | None:
+    match = re.search(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return match[0].rstrip() + "\n" if match else None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
