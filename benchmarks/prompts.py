@@ -138,17 +138,12 @@ def main() -> None:
             run = ["--child", "measure", "--sizes", options.sizes, "--cache", folder, *common]
             cold, warm = child(*run), child(*run)
             print(f"{file.name} of {file.parent.name}: {warm['kind']}, {warm['vocabulary']:,} entries")
-            print(
-                f"  first of {max(sizes):,}, nothing cached   {cold['first'][0]:7.2f} s  cpu {cold['first'][1]:6.2f}"
-            )
-            print(
-                f"  first of {max(sizes):,}, corpus cached    {warm['first'][0]:7.2f} s  cpu {warm['first'][1]:6.2f}"
-            )
+            for name, result in (("nothing cached", cold), ("corpus cached", warm)):
+                wall, cpu = result["first"]
+                memory = f"{result['memory_mb']:.0f} MB"
+                print(f"  first of {max(sizes):>9,}, {name:<14}  {wall:7.3f} s  cpu {cpu:7.3f}  {memory}")
             for size, (wall, cpu) in warm["next"].items():
-                print(f"  next of {int(size):>9,}                 {wall:8.3f} s  cpu {cpu:6.3f}")
-            print(
-                f"  memory, corpus cached  {warm['memory_mb']:6.0f} MB   nothing cached {cold['memory_mb']:6.0f} MB"
-            )
+                print(f"  next of  {int(size):>9,}                  {wall:7.3f} s  cpu {cpu:7.3f}")
             for size in sizes if options.reference else ():
                 usual = child("--child", "reference", "--sizes", str(size), *common)
                 print(

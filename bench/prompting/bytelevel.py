@@ -93,6 +93,14 @@ def pattern_of(pre: Json | None) -> str:
     return str(regex)
 
 
+def normalizer_of(spec: Json) -> str | None:
+    """Type of the only normaliser; `None`: none, which some files write as an empty sequence."""
+    normalizer = spec.get("normalizer")
+    while normalizer and normalizer["type"] == "Sequence" and len(normalizer["normalizers"]) < 2:
+        normalizer = normalizer["normalizers"][0] if normalizer["normalizers"] else None
+    return str(normalizer["type"]) if normalizer else None
+
+
 def check_model(spec: Json) -> None:
     """Raises `NotByteLevel` unless model, normaliser and added tokens are of the plain kind."""
     model = spec["model"]
@@ -101,8 +109,8 @@ def check_model(spec: Json) -> None:
         _expect(not model.get(name), name)
     missing = [c for c in byte_characters() if c not in model["vocab"]]
     _expect(not missing, f"{len(missing)} of 256 byte characters are not in the vocabulary")
-    normalizer = spec.get("normalizer")
-    _expect(normalizer is None or normalizer["type"] == "NFC", f"normaliser {(normalizer or {}).get('type')}")
+    normalizer = normalizer_of(spec)
+    _expect(normalizer in (None, "NFC"), f"normaliser {normalizer}")
     for token in spec.get("added_tokens") or ():
         text = token["content"]
         # A marker can be kept out of the text; an ordinary word or a run of blanks cannot.
@@ -165,7 +173,7 @@ def build(
         encoding=encoding,
         ids=np.array([model["vocab"][token] for token in tokens], dtype=np.int32),
         lengths=np.array([len(piece) for piece in pieces], dtype=np.int64),
-        nfc=spec.get("normalizer") is not None,
+        nfc=normalizer_of(spec) == "NFC",
     )
     return result, lost
 

@@ -20,8 +20,6 @@ from bench.prompting.tokens import Tokenizer
 VERSION = 2
 WORDS = 7
 _ENOUGH = 64
-_CANDIDATES = 4000
-_FEW = 256
 _GROUP = 32
 _TRIES = 400
 
@@ -60,14 +58,12 @@ def salt_words(tokenizer: Tokenizer, cache: Path | None = None) -> tuple[list[st
     known = read_json(file) if file else None
     if known and {"first", "following"} <= known.keys():
         return [str(word) for word in known["first"]], [str(word) for word in known["following"]]
-    candidates = list(tokenizer.words)
-    candidates = candidates[:: max(len(candidates) // _CANDIDATES, 1)]
+    # Our own words rather than the vocabulary's: those of published vocabularies are not all fit to print.
+    candidates = synthetic.plain_words()
     following = _cheap_words(tokenizer, candidates)
     if len(following) < _ENOUGH:
-        following = _like_words(tokenizer, synthetic.plain_words())
-    few = _FEW if tokenizer.identity.kind == "server" else _CANDIDATES
-    tried = following[:: max(len(following) // few, 1)]
-    first = [word for word in tried if tokenizer.count(word) == 1]
+        following = _like_words(tokenizer, candidates)
+    first = [word for word in following if tokenizer.count(word) == 1]
     first = first if len(first) >= _ENOUGH else following
     if file:
         write_json(file, {"first": first, "following": following})

@@ -335,5 +335,7 @@ def code(chars: int, seed: int = 0) -> str:
 
 
 def plain_words() -> list[str]:
-    """The lower-case words of the grammars, sorted: candidates for salts where no vocabulary is at hand."""
-    return sorted({w for w in (*_NOUNS, *_ADJECTIVES, *_VERBS, *_ADVERBS, *_CODE_NOUNS) if w.isalpha()})
+    """The lower-case words of the grammars, sorted: what salts are made of."""
+    return sorted(
+        {w for w in (*_NOUNS, *_ADJECTIVES, *_VERBS, *_ADVERBS, *_CODE_NOUNS, *_CODE_VERBS) if w.isalpha()}
+    )

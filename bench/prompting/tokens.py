@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.errors import EngineError, SuiteError
-from bench.prompting import bytelevel, synthetic
+from bench.prompting import bytelevel
 from bench.prompting.cache import read_json, write_json
 from bench.records import TokenizerIdentity
 
@@ -31,7 +30,6 @@ Ask = Callable[[str], tuple[list[int], list[bytes] | None]]
 
 PROOF_VERSION = 1
 _LARGEST = 100_000_000  # bytes of a tokenizer.json; the largest published ones have 35 MB
-_WORD = re.compile(r"[a-z]{3,12}")
 
 
 class Tokenizer(Protocol):
@@ -44,10 +42,6 @@ class Tokenizer(Protocol):
     @property
     def markers(self) -> tuple[str, ...]:
         """Texts that become one added token wherever they stand: kept out of every prompt."""
-
-    @property
-    def words(self) -> Sequence[str]:
-        """Lower-case words that are likely to be single tokens, in a fixed order."""
 
     def normalize(self, text: str) -> str:
         """The text in the Unicode form the model sees, where cutting depends on it."""
@@ -75,12 +69,6 @@ class TiktokenTokenizer:
         self.identity = identity
         self.markers = markers
 
-    @property
-    def words(self) -> list[str]:
-        tokens: list[bytes] = self._level.encoding.token_byte_values()
-        texts = (token.decode("ascii", errors="ignore").lstrip(" ") for token in tokens)
-        return sorted({text for text in texts if _WORD.fullmatch(text)})
-
     def normalize(self, text: str) -> str:
         import unicodedata
 
@@ -107,11 +95,6 @@ class LibraryTokenizer:
         self._backend = backend
         self.identity = identity
         self.markers = markers
-
-    @property
-    def words(self) -> list[str]:
-        texts = (token.lstrip("\u0120\u2581") for token in self._backend.get_vocab())
-        return sorted({text for text in texts if _WORD.fullmatch(text)})
 
     def normalize(self, text: str) -> str:
         return text  # offsets refer to the text as it stands
@@ -145,10 +128,6 @@ class ServerTokenizer:
         self._ask = ask
         self.identity = identity
         self.markers: tuple[str, ...] = ()
-
-    @property
-    def words(self) -> list[str]:
-        return synthetic.plain_words()
 
     def normalize(self, text: str) -> str:
         return text

@@ -22,7 +22,7 @@ from bench.errors import SuiteError
 from bench.prompting import synthetic
 from bench.prompting.borders import IndexedCorpus, index_corpus
 from bench.prompting.compose import Composer, Prompt
-from bench.prompting.corpus import Corpus
+from bench.prompting.corpus import Corpus, load_corpus
 from bench.prompting.needle import grade, trial_facts
 from bench.prompting.template import TOKEN_IDS, Template
 from bench.prompting.tokens import ServerTokenizer, Tokenizer
@@ -131,7 +131,7 @@ def _composers(make: Make, kind: str, corpus: str, template: Template) -> Compos
 
 def test_a_million_tokens_are_exactly_a_million_by_the_library(make: Make) -> None:
     tokenizer, library = make("own")
-    text = synthetic.code(3_900_000, seed=2)
+    text = load_corpus("python", base=Path()).text[:3_500_000]
     chosen = Composer(
         tokenizer,
         index_corpus(corpus_of(text), tokenizer),

@@ -126,6 +126,17 @@ def test_what_tiktoken_cannot_do_is_refused_by_looking(spec: kinds.Spec, reason:
         bytelevel.build(spec, "x", lambda: pytest.fail("no look at the library is needed"), [])
 
 
+def test_an_empty_sequence_is_no_normaliser_and_one_of_one_is_that_one() -> None:
+    nfc = {"type": "NFC"}
+    sequence = {"type": "Sequence", "normalizers": [nfc]}
+    assert bytelevel.normalizer_of({"normalizer": {"type": "Sequence", "normalizers": []}}) is None
+    assert (
+        bytelevel.normalizer_of({"normalizer": sequence})
+        == bytelevel.normalizer_of({"normalizer": nfc})
+        == "NFC"
+    )
+
+
 def test_a_pattern_with_gaps_is_found_out_and_the_library_counts(tmp_path: Path) -> None:
     """tiktoken drops what no match covers; tokenizers keeps it."""
     spec = _split(pattern={"Regex": r"\p{L}+|\s+"})
