@@ -98,6 +98,20 @@ def test_a_wrong_header_is_refused_with_the_nearest_name(head: str, message: str
         read_table(table(head=head), kind="csv", source="t")
 
 
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("prefix_hits", "11", r"column prefix_hits: 11 is not at most prompt_tokens \(10\)"),
+        ("draft_tokens,accepted_tokens", "4,5", r"accepted_tokens: 5 is not at most draft_tokens \(4\)"),
+        ("acceptance", "1.5", "column acceptance: '1.5' is not a number from 0 to 1"),
+        ("valid", "maybe", "column valid: 'maybe' is not true or false"),
+    ],
+)
+def test_columns_that_contradict_each_other_are_refused(column: str, values: str, message: str) -> None:
+    with pytest.raises(SuiteError, match=message):
+        read_table(table(f"a,cold,10,2,1,2,{values}", head=f"{HEAD},{column}"), kind="csv", source="t")
+
+
 def test_a_column_of_notes_is_ignored() -> None:
     assert read_table(table("a,cold,10,2,1,2,fine", head=HEAD + ",remark"), kind="csv", source="t")
 

@@ -89,6 +89,22 @@ def test_the_interval_widens_where_nothing_was_measured() -> None:
     assert within(law, 256_100) and not within(law, 300_000) and not within(law, 7_000)
 
 
+def test_the_interval_is_as_wide_as_the_law_scatters_between_studies() -> None:
+    rng = np.random.default_rng(9)
+    predicted, halves = [], []
+    for _ in range(150):
+        rows = [
+            trial("a", (0.5 + 4e-4 * n + 1e-9 * n * n) * rng.lognormal(0, 0.02), tier=n)
+            for n in (8_000, 64_000, 256_000)
+            for _ in range(10)
+        ]
+        law = fit(rows)["a"]
+        predicted.append(float(law.ttft_s(128_000)))
+        halves.append(float(law.half_width_s(128_000)))
+    # the variance of a median is known to within a tenth, that of 150 studies to within a tenth too
+    assert np.mean(halves) == pytest.approx(student_t(27) * np.std(predicted), rel=0.2)
+
+
 def test_as_many_coefficients_as_trials_have_no_error_estimate() -> None:
     law = fit(law_of(0.5, 4e-4, 1e-9, (8_000, 64_000, 256_000), trials=1))["a"]
     predicted = law.predict(128_000)
