@@ -53,7 +53,7 @@ def _replay(case: Case) -> Finding:
     if cached < least or (least == 0 and cached == 0):
         if least == 0 or (case.expected is None and case.prompt_tokens < _LARGEST_TWO_BLOCKS):
             return Finding("unprovable", (Reason(id="reuse_unprovable", detail=_rule(case)),))
-        if time == "reused":
+        if time == "reused" and not _counted_twice(case):
             return _time_disagrees(case, cached)
         detail = f"{cached:,} of {case.prompt_tokens:,} tokens cached, {_rule(case)}"
         return Finding("missed", (Reason(id="replay_missed", detail=detail),))
@@ -79,6 +79,11 @@ def _cold(case: Case) -> Finding:
     if time == "reused":
         return _time_disagrees(case, cached)
     return Finding("held")
+
+
+def _counted_twice(case: Case) -> bool:
+    """Reply and counters agree on a miss: then a short TTFT is the machine's mood, not reuse."""
+    return case.numbers.cached_usage is not None and case.numbers.cached_counter is not None
 
 
 def _by_time(time: TimeSays | None, missed: str, *, hit_is_good: bool) -> Finding:

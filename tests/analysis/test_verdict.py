@@ -386,9 +386,19 @@ def test_usage_against_counter_is_a_disagreement() -> None:
     assert "usage says 992 cached tokens, counter cached_tokens says 0" in m.verdict.reasons[0].detail
 
 
-@pytest.mark.parametrize(("cached", "ttft_ms"), [(992, 950), (0, 60)])
-def test_time_against_counts_is_a_disagreement(cached: int, ttft_ms: float) -> None:
-    assert reused("replay", cached, cached, ttft_ms=ttft_ms).verdict.reuse == "disagree"
+@pytest.mark.parametrize(
+    ("usage", "counter", "ttft_ms", "state"),
+    [
+        (992, 992, 950, "disagree"),
+        (0, None, 60, "disagree"),
+        (None, 0, 60, "disagree"),
+        (0, 0, 60, "missed"),  # a miss that is counted twice
+    ],
+)
+def test_time_against_counts_is_a_disagreement(
+    usage: int | None, counter: int | None, ttft_ms: float, state: str
+) -> None:
+    assert reused("replay", usage, counter, ttft_ms=ttft_ms).verdict.reuse == state
 
 
 def test_a_salted_prompt_as_fast_as_a_replay_was_not_computed_whatever_the_counters_say() -> None:
