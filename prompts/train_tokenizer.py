@@ -3,7 +3,7 @@
     python prompts/train_tokenizer.py [FILE]
 
 Byte-level BPE of 8,192 entries with the chat tokens of common templates. Nothing is downloaded: the
-text is seeded, so the result can be made again; tests compare it with the file that ships.
+text is seeded, so the same file comes out again, as long as the synthetic text does not change.
 """
 
 from __future__ import annotations

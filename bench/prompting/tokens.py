@@ -28,7 +28,7 @@ Spans = tuple[Offsets, Offsets]
 Ask = Callable[[str], tuple[list[int], list[bytes] | None]]
 """Posts a text to a server's /tokenize: token ids and, where the server tells, the tokens' bytes."""
 
-PROOF_VERSION = 1
+PROOF_VERSION = 2
 _LARGEST = 100_000_000  # bytes of a tokenizer.json; the largest published ones have 35 MB
 
 
@@ -180,7 +180,7 @@ def load_tokenizer(path: Path | str, *, samples: Sequence[str] = (), cache: Path
         spec = json.loads(raw)
     except OSError as error:
         raise SuiteError(f"cannot read tokenizer {path}: {error.strerror}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SuiteError(
             f"{path} is no JSON ({error}); give the tokenizer.json of the served model."
         ) from error
@@ -189,13 +189,16 @@ def load_tokenizer(path: Path | str, *, samples: Sequence[str] = (), cache: Path
             f"{path} has no model with a vocabulary; give the tokenizer.json of the served model."
         )
     sha256 = hashlib.sha256(raw).hexdigest()
+    reference = functools.cache(functools.partial(_backend, raw, str(path)))
+    proof = _Proof(cache / "tokenizers" / f"{sha256[:32]}-v{PROOF_VERSION}.json" if cache else None)
+    if not proof.known:
+        reference()  # refuses what is no tokenizer, before its parts are looked at
     added = spec.get("added_tokens") or []
     entries = {entry[0] if isinstance(entry, list) else entry for entry in spec["model"]["vocab"]}
     size = len(entries | {token["content"] for token in added})
     name = path.parent.name if path.name == "tokenizer.json" else path.stem
     identity = TokenizerIdentity(kind="tiktoken", name=name, sha256=sha256, vocabulary=size)
-    reference = functools.cache(functools.partial(_backend, raw, str(path)))
-    proven = _proven(spec, identity, samples, reference, cache)
+    proven = _proven(spec, name, samples, reference, proof)
     if proven is not None:
         return TiktokenTokenizer(proven, identity, tuple(token["content"] for token in added))
     markers = tuple(token["content"] for token in added if token.get("special"))
@@ -220,28 +223,36 @@ def _backend(raw: bytes, where: str) -> Any:
     return backend
 
 
+class _Proof:
+    """What earlier loads of a tokenizer file have proven, kept in the cache folder."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        kept = read_json(file) if file else None
+        self.known = kept is not None
+        self.dropped: list[str] | None = kept["dropped"] if kept else None
+        self.samples: list[str] = kept["samples"] if kept else []
+        """Hashes of the sample texts on which ids were equal; the built-in probes were the first."""
+
+    def add(self, dropped: Sequence[str], samples: str) -> None:
+        if self._file:
+            write_json(self._file, {"dropped": list(dropped), "samples": [*self.samples, samples]})
+
+
 def _proven(
-    spec: bytelevel.Json,
-    identity: TokenizerIdentity,
-    samples: Sequence[str],
-    reference: Callable[[], Any],
-    cache: Path | None,
+    spec: bytelevel.Json, name: str, samples: Sequence[str], reference: Callable[[], Any], proof: _Proof
 ) -> bytelevel.ByteLevel | None:
     """The tiktoken encoding where it is proven equal; `None` where it is not, or cannot be built."""
-    key = hashlib.sha256("\0".join(samples).encode()).hexdigest()
-    file = cache / "tokenizers" / f"{identity.sha256[:32]}-v{PROOF_VERSION}.json" if cache else None
-    known = read_json(file) if file else None
     try:
-        level, dropped = bytelevel.build(spec, identity.name, reference, known["dropped"] if known else None)
+        level, dropped = bytelevel.build(spec, name, reference, proof.dropped)
     except bytelevel.NotByteLevel:
         return None
-    proofs = list(known["proofs"]) if known else []
-    if key not in proofs:
-        texts = [*(bytelevel.probe_texts() if not proofs else ()), *samples]
+    key = hashlib.sha256("\0".join(samples).encode()).hexdigest()
+    if key not in proof.samples:
+        texts = [*(() if proof.known else bytelevel.probe_texts()), *samples]
         if bytelevel.first_difference(level, reference(), texts) is not None:
             return None
-        if file:
-            write_json(file, {"dropped": dropped, "proofs": [*proofs, key]})
+        proof.add(dropped, key)
     return level
 
 

@@ -240,6 +240,12 @@ def test_blanks_without_end_do_not_bring_the_encoder_down(make: Make) -> None:
         (b'{"model": {"type": "BPE"}}', "no model with a vocabulary"),
         (b'{"model": {"type": "BPE", "vocab": {"a": 0}}}', "refused by the tokenizers library"),
         (b"\xff\xfe\x00", "is no JSON"),
+        (b'{"model": {"type": "BPE", "vocab": [[]], "merges": 7}}', "refused by the tokenizers library"),
+        (
+            b'{"model": {"type": "BPE", "vocab": {}, "merges": []}, "pre_tokenizer": {"odd": 1}}',
+            "refused by the tokenizers library",
+        ),
+        (b'{"model": ' + b"[" * 100_000, "is no JSON"),
     ],
 )
 def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
