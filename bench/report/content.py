@@ -62,14 +62,10 @@ class Detail(Struct, frozen=True, kw_only=True):
     """`tokens` where the server counts them in every event, else `chunks`."""
     sample_s: tuple[float, ...]
     kv_usage: tuple[float | None, ...]
-    running: tuple[float | None, ...]
-    waiting: tuple[float | None, ...]
     said: str
     """Start of the answer, or of what the server said instead; one harmless line."""
-    salt: str
-    prompt_sha256: str
-    setting: str
-    """The request's fields besides the prompt, as JSON; one harmless line."""
+    prompt: str
+    """Which prompt it was: the start of its hash, and its salt."""
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -349,12 +345,8 @@ def reduce_exchange(exchange: Exchange, source: str) -> Detail:
         curve_unit=unit,
         sample_s=tuple(samples.at_ns[i] / 1e9 for i in picked),
         kv_usage=_column(samples.kv_usage, picked),
-        running=_column(samples.running, picked),
-        waiting=_column(samples.waiting, picked),
         said=visible(said, 280),
-        salt=visible(exchange.prompt.salt, 100),
-        prompt_sha256=visible(exchange.prompt.sha256, 64),
-        setting=visible(msgspec.json.encode(exchange.request).decode(), 280),
+        prompt=visible(f"{exchange.prompt.sha256[:12]}, salt: {exchange.prompt.salt}", 120),
     )
 
 

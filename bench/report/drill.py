@@ -10,7 +10,7 @@ from msgspec import Struct
 from bench.records import Measurement
 from bench.report.content import Content, Detail
 from bench.report.escape import visible
-from bench.report.grid import verdict_key
+from bench.report.grid import verdict_key, witnesses
 from bench.report.words import reason_text, verdict_text
 
 BUDGET = 2_500_000
@@ -123,15 +123,15 @@ def _detail(detail: Detail, one: Measurement, points: int, characters: int) -> l
         visible(detail.said, characters) if characters else "",
         visible(one.absent.get("prefix_reuse", ""), 100),
         _witnesses(one) if characters else "",
+        detail.prompt if characters else "",
     ]
 
 
 def _witnesses(one: Measurement) -> str:
-    """The three that readers doubt first."""
-    named = {"output_tokens": "tokens", "acceptance": "acceptance", "prefix_reuse": "reuse"}
-    return "; ".join(
-        f"{label}: {visible(one.sources[key], 80)}" for key, label in named.items() if key in one.sources
-    )
+    """Those of the numbers that readers doubt first."""
+    named = {"output_tokens": "output", "acceptance": "acceptance", "prefix_reuse": "reuse"}
+    found = {label: witnesses((one,), key) for key, label in named.items()}
+    return "; ".join(f"{label} from {source}" for label, source in found.items() if source)
 
 
 def _thin(length: int, most: int) -> list[int]:

@@ -158,7 +158,7 @@ def _excluded(content: Content, show_all: bool) -> list[str]:
     shown = found if show_all else found[:EXCLUDED_SHOWN]
     lines = [words.excluded_line(one) for one in shown]
     if len(found) > len(shown):
-        lines.append(f"and {len(found) - len(shown)} more: `ctxbench report --all` lists them")
+        lines.append(f"and {len(found) - len(shown)} more: ctxbench report --all lists them")
     return lines
 
 

@@ -279,7 +279,7 @@ def state_line(run: Run, measurements: Sequence[Measurement]) -> str:
     if invalid:
         line += f"; {invalid} measurement{'s' if invalid > 1 else ''} excluded"
     if len(done) + invalid < len(run.info.plan):
-        line += "; the rest is not measured yet (`ctxbench run --resume` does it)"
+        line += "; the rest is not measured yet (ctxbench run --resume does it)"
     return line + "."
 
 

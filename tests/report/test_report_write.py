@@ -208,10 +208,6 @@ def detail(source: str, trial_id: str, route: str, curve: tuple[float, ...]) -> 
         curve_unit="tokens",
         sample_s=curve,
         kv_usage=(0.5,) * len(curve),
-        running=(1.0,) * len(curve),
-        waiting=(0.0,) * len(curve),
         said="x" * 280,
-        salt="Amber",
-        prompt_sha256="ab",
-        setting="{}",
+        prompt="ab, salt: Amber",
     )

@@ -131,7 +131,8 @@
     fact("output", count(trial[OUTPUT]) + " tokens");
     if (trial[LENGTH] !== null) fact("acceptance length", number(trial[LENGTH], 3));
     if (data) {
-      const [, , , , , ended, [connect, uploaded, headers, text], [idle, settle], started, said, missing, witness] = data;
+      const [, , , , , ended, [connect, uploaded, headers, text], [idle, settle], started, said, missing, witness, prompt] = data;
+      fact("prompt sha256", prompt);
       fact("started", started);
       fact("connect (before)", seconds(connect));
       fact("uploaded", seconds(uploaded));
