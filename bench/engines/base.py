@@ -242,7 +242,7 @@ class Dialect(Struct, frozen=True, kw_only=True, eq=False):
     positions_show_k: bool = False
     """The number of per-position counters is the configured k."""
     every_step_drafts: bool = False
-    """Past the drafter limit this engine may go on counting drafts that propose nothing."""
+    """A model drafter (MTP, EAGLE) drafts at every decoding step: steps without a draft are a sign."""
     probes: tuple[str, ...] = ("/v1/models",)
     """GET paths under the origin whose answers `facts` can read."""
     body_fields: Callable[[RequestSettings], dict[str, Any]] = openai_body_fields
