@@ -73,6 +73,8 @@ def _texts(content: Content) -> dict[str, Any]:
         "comparisons": words.comparison_rows(content),
         "comparison_head": words.COMPARISON_HEAD,
         "comparison_note": words.COMPARISON_NOTE,
+        "reuse": words.reuse_lines(content),
+        "tokenisation": words.tokenisation_lines(content),
         "setting": markdown.setting_rows(content),
         "notes": [visible(note, 1000) for run in content.runs for note in run.info.notes]
         + words.cell_warnings(content),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from statistics import median
 
 from bench.analysis.prefill import PrefillLaw
 from bench.records import Comparison, Crossover, Estimate, Measurement, Reason
-from bench.report.content import Cell, Content, Run
+from bench.report.content import Content, Run, cells
 from bench.report.escape import visible
 from bench.report.quantities import MISSING, QUANTITIES, significant, write
 
@@ -163,6 +164,41 @@ def crossover_lines(content: Content) -> list[str]:
     return [crossover_line(one, _tasks(content) > 1) for one in content.crossovers]
 
 
+def reuse_lines(content: Content) -> list[str]:
+    """How much of each replayed prompt was cached, beside what the engine's rule expects."""
+    lines = []
+    for cell in cells(content):
+        known = [m for m in cell.valid if m.cached_tokens is not None and m.prompt_tokens]
+        if cell.summary.condition != "replay" or not known:
+            continue
+        cached = median(m.cached_tokens or 0 for m in known)
+        prompt = median(m.prompt_tokens or 0 for m in known)
+        line = f"{cell.summary.tier:,} tokens, {cell.condition}: {cell.summary.route} "
+        line += f"{cached:,.0f} of {prompt:,.0f} tokens cached"
+        expected = {m.expected_cached for m in known if m.expected_cached is not None}
+        if expected:
+            line += f"; the rule expects {' or '.join(f'{count:,}' for count in sorted(expected))}"
+        lines.append(line)
+    return lines
+
+
+def tokenisation_lines(content: Content) -> list[str]:
+    """Which tokenizer counted the prompts of each route, and how fast the server's own is."""
+    lines = []
+    for run in content.runs:
+        for route, one in run.info.tokenizers.items():
+            line = f"{route}: {one.kind} {one.name}, {one.vocabulary:,} tokens, sha256 {one.sha256[:12]}"
+            rates = [
+                summary.estimates["tokenize_tok_s"].value
+                for summary in content.summaries
+                if summary.route == route and "tokenize_tok_s" in summary.estimates
+            ]
+            if rates:
+                line += f"; the server's /tokenize does {significant(max(rates), 3)} tok/s"
+            lines.append(line)
+    return lines
+
+
 HEADLINES = 4
 
 
@@ -221,7 +257,7 @@ def boundary_lines(content: Content) -> list[str]:
     lines.append(line + "; nothing was measured above.")
     if outputs:
         lines.append(f"Longest output: {max(outputs):,} tokens; longer ones are extrapolated.")
-    fewest = min((len(cell.valid) for cell in _cells(content) if cell.valid), default=0)
+    fewest = min((len(cell.valid) for cell in cells(content) if cell.valid), default=0)
     if fewest:
         lines.append(
             f"Fewest valid trials in a cell: {fewest}"
@@ -229,12 +265,6 @@ def boundary_lines(content: Content) -> list[str]:
         )
     lines.append("One request at a time: nothing is said about concurrent load.")
     return lines
-
-
-def _cells(content: Content) -> list[Cell]:
-    from bench.report.content import cells
-
-    return cells(content)
 
 
 def warnings(content: Content) -> list[tuple[str, int]]:

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import report_samples as samples
 
-from bench.report import markdown
+from bench.records import Estimate
+from bench.report import markdown, words
 from bench.report.grid import CLOCK, witnesses
 from bench.report.plots import PLOTS
 
@@ -21,7 +22,9 @@ def test_every_section_is_there_in_order() -> None:
         "## Performance",
         "## Crossover",
         "## Comparison",
+        "## Prefix reuse of replays",
         "## Setting",
+        "## Tokenisation",
         "## Warnings and fallback",
         "## Excluded trials",
         "## Boundary of what was tested",
@@ -69,6 +72,23 @@ def test_a_suite_with_fences_cannot_end_its_block() -> None:
     info = msgspec.structs.replace(run.info, suite_text="```\n# not a heading\n```")
     content = samples.content(runs=(msgspec.structs.replace(run, info=info),))
     assert "````toml\n```\n# not a heading\n```\n````" in markdown.render(content)
+
+
+def test_reuse_stands_beside_what_the_rule_expects() -> None:
+    one = next(m for m in samples.measurements() if (m.condition, m.tier) == ("replay", 564_580))
+    found = (msgspec.structs.replace(one, expected_cached=562_368, prompt_tokens=564_577),)
+    assert words.reuse_lines(samples.content(found)) == [
+        "564,580 tokens, replay 1: mtp4 562,368 of 564,577 tokens cached; the rule expects 562,368"
+    ]
+
+
+def test_tokenisation_names_the_tokenizer_and_the_servers_rate() -> None:
+    plain = samples.content()
+    assert words.tokenisation_lines(plain)[0] == ("mtp4: tiktoken qwen, 151,936 tokens, sha256 abababababab")
+    rate = {"tokenize_tok_s": Estimate(value=226_000.0)}
+    fast = msgspec.structs.replace(plain.summaries[0], estimates=rate)
+    lines = words.tokenisation_lines(msgspec.structs.replace(plain, summaries=(fast,)))
+    assert lines[0].endswith("; the server's /tokenize does 226,000 tok/s") and "/tokenize" not in lines[1]
 
 
 def test_a_witness_is_that_of_the_number_or_of_what_it_is_made_of() -> None:
