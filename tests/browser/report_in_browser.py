@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from cdp import Page
 
+from bench.report import html
 from bench.report.write import write_report
 
 WORST_CONTRAST = """(() => {
@@ -171,3 +173,27 @@ def test_the_page_prints(report: Path, tmp_path: Path, screenshots: Path) -> Non
         assert await page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
     in_browser(report, tmp_path / "profile", work)
+
+
+def test_hostile_content_runs_nothing(report: Path, tmp_path: Path) -> None:
+    sys.path.insert(0, str(SMALL.parents[1] / "report"))
+    try:
+        from test_report_escape import hostile
+    finally:
+        sys.path.pop(0)
+    attack = (
+        "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">\u202e"
+    )
+    page_file = tmp_path / "hostile.html"
+    page_file.write_text(html.render(hostile(attack)), "utf-8")
+
+    async def work(page: Page) -> None:
+        await page.run("[...document.querySelectorAll('#trial-table .open')].forEach(b => b.click())")
+        assert "owned" not in (await page.run("document.title")).split(" - ")[-1]
+        assert await page.run("document.scripts.length") == 3
+        assert await page.run("document.images.length") == 0
+        assert attack.removesuffix("\u202e") in await page.run(
+            "document.getElementById('excluded').innerText"
+        )
+
+    in_browser(page_file, tmp_path / "profile", work)
