@@ -86,7 +86,8 @@ async def wait_idle(
 
     def idle(page: Scrape) -> bool | None:
         if page.problem is not None and not page.values:
-            return False if page.status in (None, 200, 503) else None
+            # A page that came but holds nothing we know will not tell in a minute either.
+            return False if page.status in (None, 503) else None
         return dialect.is_idle(page.values)
 
     return await _wait(look, idle, limit_s=limit_s, period_s=period_s, clock=clock, sleep=sleep)
@@ -114,7 +115,7 @@ async def wait_settled(
 
     def settled(page: Scrape) -> bool | None:
         if not page.values:
-            return False if page.status in (None, 200, 503) else None
+            return False if page.status in (None, 503) else None
         if not failed:
             return dialect.settled(before.values, page.values, usage)
         same = bool(previous) and previous[-1].values == page.values
