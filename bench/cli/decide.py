@@ -224,9 +224,23 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def _notes(texts: Sequence[str]) -> str:
-    unique = list(dict.fromkeys(texts))
-    return ("\n\n" + "\n".join(f"- {text}" for text in unique)) if unique else ""
+def _notes(texts: Sequence[tuple[str, str]], rows: int) -> str:
+    """What (where, text) pairs say, equal texts once; of more than two places among `rows` their number."""
+    places: dict[str, list[str]] = {}
+    for where, text in texts:
+        if where not in places.setdefault(text, []):
+            places[text].append(where)
+    lines = []
+    for text, found in places.items():
+        several = "all" if len(found) == rows else f"{len(found)} of {rows}"
+        lines.append(f"- {several if 2 < len(found) <= rows else '; '.join(found)}: {text}")
+    return "\n\n" + "\n".join(lines) if lines else ""
+
+
+def _seconds(estimate: Estimate | None) -> str:
+    """Four digits or so: milliseconds below 10 s, tenths from 100 s on."""
+    value = estimate.value if estimate is not None else 0.0
+    return _estimate(estimate, 1 if value >= 100 else 2 if value >= 10 else 3)
 
 
 def _estimate(estimate: Estimate | None, places: int = 2) -> str:
@@ -273,8 +287,8 @@ def _crossover_table(found: Sequence[Crossover]) -> str:
         "reach",
         "trials",
     )
-    texts = [f"{o.route} against {o.base}, {o.tier:,} {o.condition}: {w}" for o in found for w in o.warnings]
-    return _table(head, rows) + _notes(texts)
+    texts = [(f"{o.route} against {o.base}, {o.tier:,} {o.condition}", w) for o in found for w in o.warnings]
+    return _table(head, rows) + _notes(texts, len(rows))
 
 
 def _comparison_table(found: Sequence[Comparison]) -> str:
@@ -296,8 +310,9 @@ def _comparison_table(found: Sequence[Comparison]) -> str:
             )
         )
     head = ("route", "tier", "condition", "quantity", "new / base", "new - base", "p", "verdict")
-    texts = [f"{one.route}, {one.tier:,} {one.condition}: {text}" for one in found for text in one.warnings]
-    return _table(head, rows) + _notes(texts)
+    texts = [(f"{one.route}, {one.tier:,} {one.condition}", text) for one in found for text in one.warnings]
+    cells = len({(one.route, one.tier, one.condition) for one in found})
+    return _table(head, rows) + _notes(texts, cells)
 
 
 def _gate_table(outcomes: Sequence[Outcome]) -> str:
@@ -327,13 +342,18 @@ def _advice_table(found: Sequence[Advice]) -> str:
             for name, factor in (("prompt", one.prompt_factor), ("output", one.output_factor))
             if factor is not None
         )
-        times = (_estimate(e, 1) for e in (one.ttft_s, one.decode_s, one.total_s))
+        times = (_seconds(e) for e in (one.ttft_s, one.decode_s, one.total_s))
         rows.append((one.route, *times, reach, mark))
-    texts = [f"{one.route}, {name}: absent, {why}" for one in found for name, why in one.absent.items()]
-    texts += [f"{one.route}, {name}: {text}" for one in found for name, text in one.basis.items()]
-    texts += [f"{one.route}: {text}" for one in found for text in one.warnings]
+    texts = [
+        (f"{one.route}, {name}", f"absent, {why}")
+        for one in found
+        for name, why in one.absent.items()
+        if name != "total_s"
+    ]
+    texts += [(f"{one.route}, {name}", text) for one in found for name, text in one.basis.items()]
+    texts += [(one.route, text) for one in found for text in one.warnings]
     head = ("route", "TTFT (s)", "decode (s)", "total (s)", "of what was measured", "")
-    return _table(head, rows) + _notes(texts)
+    return _table(head, rows) + _notes(texts, 0)
 
 
 def _workload_table(found: Sequence[WorkloadAdvice], requests: int) -> str:
@@ -343,6 +363,6 @@ def _workload_table(found: Sequence[WorkloadAdvice], requests: int) -> str:
         if one.low is not None and one.high is not None:
             total += f" ({one.low:,.0f} to {one.high:,.0f})"
         rows.append((one.route, total, f"{one.best_for:,}", f"{one.beyond:,}", f"{one.without:,}"))
-    texts = [f"{one.route}: {one.absent}" for one in found if one.absent]
+    texts = [(one.route, one.absent) for one in found if one.absent]
     head = ("route", f"{requests:,} requests in a row (s)", "best for", "beyond measured", "no answer")
-    return _table(head, rows) + _notes(texts)
+    return _table(head, rows) + _notes(texts, len(rows))

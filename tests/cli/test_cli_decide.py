@@ -139,7 +139,7 @@ def test_advise_answers_the_production_case() -> None:
     arguments = ("advise", JSON, "--prompt", "733366", "--reused", "720000", "--output", "23724")
     text = succeed(*arguments).stdout
     assert "(2,578.6 to 2,790.9)" in text
-    assert "- target-only, ttft_s: absent, one tier (564,575 tokens) gives no law" in text
+    assert "target-only, ttft_s" in text and "absent, one tier (564,575 tokens) gives no law" in text
     found = {one["route"]: one for one in json.loads(succeed(*arguments, "--json").stdout)}
     assert found["target-only"]["ttft_s"] is None
 
