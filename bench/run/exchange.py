@@ -26,6 +26,7 @@ _PATHS = {"chat": "/chat/completions", "completions": "/completions", "tokens": 
 _SCRAPE_TIMEOUT_S = 30.0
 _IDLE_LIMIT_S = 900.0  # a cut-off cold prompt may still be prefilling for minutes
 _SETTLE_LIMIT_S = 10.0
+_TOKENIZE_TIMEOUT_S = 300.0
 _RETURN_LIMIT_S = 60.0
 _RETURN_PERIOD_S = 2.0
 
@@ -116,6 +117,25 @@ class Exchanger:
             except EngineError:
                 await asyncio.sleep(_RETURN_PERIOD_S)
         return False
+
+    async def time_tokenizer(self, session: Session, text: str) -> dict[str, float] | None:
+        """Tokens of a text and the seconds that the server's own /tokenize needed for them.
+
+        `None` when it has no such endpoint, or does not answer it now: nothing depends on it.
+        """
+        request = session.dialect.tokenize_request(text, session.model)
+        if request is None:
+            return None
+        path, body = request
+        started = time.monotonic()
+        try:
+            answer = await session.client.post_json(session.root + path, body, timeout_s=_TOKENIZE_TIMEOUT_S)
+            tokens = len(session.dialect.read_tokens(answer))
+        except EngineError:
+            return None
+        finally:
+            self.server_s += time.monotonic() - started
+        return {"tokens": tokens, "seconds": time.monotonic() - started}
 
     def _prepare(self, session: Session, prompt: Prompt, trial: Trial) -> tuple[Prepared, dict[str, object]]:
         """Everything that can be done before `sent`; a replay reuses the bytes of its cold prompt."""

@@ -31,6 +31,8 @@ Purpose = Literal["trial", "warmup", "prime"]
 
 FINISHED = "finished"
 """Name of the event at the end of a session, with its account of time."""
+TOKENIZED = "tokenized"
+"""Name of the event that holds one timing of a server's /tokenize: route, tier, tokens, seconds."""
 SHORT_WARMUP = 4096
 """Tokens of a warm-up prompt: at least two prefill chunks of the usual 2,048."""
 
@@ -77,9 +79,11 @@ class Runner:
         self._show_done()
         started_ns = time.monotonic_ns()
         try:
-            for block in self._blocks():
-                if self._ledger.left(block):
-                    await self._run_block(block)
+            if self._ledger.left(plan):
+                for block in self._blocks():
+                    if self._ledger.left(block):
+                        await self._run_block(block)
+                await self._time_tokenizers()
         finally:
             self._progress.enter("finished", time.monotonic_ns())
             await self._note(FINISHED, data=self._account(started_ns))
@@ -90,6 +94,27 @@ class Runner:
                 f"the server of {routes} went away; {len(self._ledger.left(plan))} of {len(plan)} trials "
                 f"are left: start it again, then ctxbench run --resume {self._journal.path}"
             )
+
+    async def _time_tokenizers(self) -> None:
+        """Times each server's own /tokenize once per tier, after the trials so that it warms nothing."""
+        for name, session in self._sessions.items():
+            composer = self._composers[name]
+            for tier in self._suite.tiers:
+                trial = Trial(
+                    id=f"{name}/{tier}/tokenize",
+                    route=name,
+                    tier=tier,
+                    condition="cold",
+                    repeat=0,
+                    task=self._suite.prompt.task,
+                )
+                if name in self._gone:
+                    continue
+                prompt = await asyncio.to_thread(composer.compose, trial, pair=self._pair(trial))
+                took = await self._exchanger.time_tokenizer(session, prompt.rest)
+                if took is not None:
+                    data: dict[str, object] = {"route": name, "tier": tier, **took}
+                    await self._note(TOKENIZED, data=data)
 
     def _blocks(self) -> Iterator[list[Trial]]:
         """Interleaved: one repeat of all routes; else one repeat of one route."""
