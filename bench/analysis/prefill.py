@@ -70,7 +70,7 @@ class PrefillLaw(Struct, frozen=True, kw_only=True):
         return value
 
     def half_width_s(self, tokens: float | Floats, reused: float | Floats = 0.0) -> Floats:
-        """Half of the 95% interval of the mean TTFT there; NaN when it is unknown."""
+        """Half of the 95% interval there, from the scatter of the trials; NaN when it is unknown."""
         rows = _design(np.asarray(tokens, dtype=float), np.asarray(reused, dtype=float))
         if not self.covariance:
             return np.full(rows.shape[:-1], np.nan)
@@ -80,12 +80,15 @@ class PrefillLaw(Struct, frozen=True, kw_only=True):
         return width
 
     def predict(self, tokens: int, reused: int = 0) -> Estimate | None:
-        """TTFT as an estimate; `None` when there is no law (`absent` says why)."""
+        """TTFT as an estimate; `None` when there is no law (`absent` says why).
+
+        Two tiers give no interval: the scatter of the trials says nothing of a law that was not tested.
+        """
         if not self.terms:
             return None
         value = float(self.ttft_s(tokens, reused))
         half = float(self.half_width_s(tokens, reused))
-        if not math.isfinite(half):
+        if not math.isfinite(half) or len(self.tiers) < 3:
             return Estimate(value=value, samples=self.samples)
         return Estimate(
             value=value,

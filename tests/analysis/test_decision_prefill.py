@@ -69,6 +69,8 @@ def test_two_tiers_go_through_both_and_warn() -> None:
     assert law.terms == (1, 2)
     assert law.coefficients == pytest.approx((0.0, 4e-4, 1e-9), rel=1e-6)
     assert any("a third would test it" in text for text in law.warnings)
+    predicted = law.predict(64_000)
+    assert predicted is not None and predicted.spread is None and predicted.low is None
 
 
 def test_no_cost_comes_out_negative() -> None:
