@@ -169,9 +169,12 @@ def load_tokenizer(path: Path | str, *, samples: Sequence[str] = (), cache: Path
 
     tiktoken when equality with the `tokenizers` library is proven, on built-in probes and on
     `samples` (texts of the corpus to be used); else that library itself. A proof is kept under
-    `cache`. Raises `SuiteError` for a file that is no tokenizer, or when the library is missing.
+    `cache`. A name such as `o200k_base`, where no such file is, means tiktoken's encoding of that
+    name. Raises `SuiteError` for a file that is no tokenizer, or when the library is missing.
     """
     path = Path(path)
+    if not path.suffix and not path.exists() and path.name in _encoding_names():
+        return encoding_by_name(path.name)
     path = path / "tokenizer.json" if path.is_dir() else path
     try:
         if path.stat().st_size > _LARGEST:
@@ -256,6 +259,12 @@ def _proven(
     return level
 
 
+def _encoding_names() -> list[str]:
+    import tiktoken
+
+    return tiktoken.list_encoding_names()
+
+
 def encoding_by_name(name: str) -> Tokenizer:
     """A tiktoken encoding such as `o200k_base`, whose file must be on disk already.
 
@@ -266,9 +275,8 @@ def encoding_by_name(name: str) -> Tokenizer:
     import tiktoken
     import tiktoken.load as loading
 
-    if name not in tiktoken.list_encoding_names():
-        known = ", ".join(tiktoken.list_encoding_names())
-        raise SuiteError(f"tiktoken has no encoding {name!r}; it has {known}.")
+    if name not in _encoding_names():
+        raise SuiteError(f"tiktoken has no encoding {name!r}; it has {', '.join(_encoding_names())}.")
     folder = os.environ.get("TIKTOKEN_CACHE_DIR", "")
 
     def offline(blobpath: str) -> bytes:

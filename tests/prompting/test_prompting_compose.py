@@ -228,6 +228,18 @@ def test_salted_differs_in_the_salt_alone_and_counts_the_same(make: Make, kind: 
     assert count(salted.recipe.salt) == count(cold.recipe.salt)
 
 
+def test_a_salt_that_does_not_fit_its_text_is_given_up_for_another(make: Make) -> None:
+    chosen = composer(make, "own", "prose")
+    cold, asked = chosen.compose(trial(300)), trial(300, condition="salted")
+    usual = composer(make, "own", "prose").salted(cold, asked).recipe.salt
+    real = chosen._count
+    chosen._count = lambda salt, rest: real(salt, rest) + (salt == usual)  # type: ignore[method-assign]
+    assert chosen.salted(cold, asked).recipe.salt not in (usual, cold.recipe.salt)
+    chosen._count = lambda salt, rest: real(salt, rest) + 1  # type: ignore[method-assign]
+    with pytest.raises(SuiteError, match="no other salt gives"):
+        chosen.salted(cold, asked)
+
+
 def test_every_repeat_and_tier_has_a_body_of_its_own_and_an_attempt_has_not(make: Make) -> None:
     chosen = composer(make, "own", "prose")
     starts = [chosen.compose(trial(300, repeat=n)).recipe.start for n in range(1, 9)]

@@ -58,3 +58,21 @@ def test_words_are_searched_once_and_kept(make: Make, tmp_path: Path) -> None:
 
     silent: Any = Silent()
     assert salt_words(silent, tmp_path) == found
+
+
+def test_salts_are_of_one_length_where_first_words_cost_differently(make: Make) -> None:
+    class Uneven:
+        """Words cost a token each, and the first one one or two more."""
+
+        identity = make("own")[0].identity
+
+        def count(self, text: str) -> int:
+            return len(text.split()) + 1 + (text[0] < "n")
+
+        def encode(self, text: str) -> list[int]:
+            return [hash(text.split()[0])]
+
+    uneven: Any = Uneven()
+    book = SaltBook(uneven, "nonce")
+    salts = [book.draw(str(n)) for n in range(50)]
+    assert {uneven.count(salt) for salt in salts} == {book.tokens}

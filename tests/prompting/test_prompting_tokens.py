@@ -263,6 +263,8 @@ def test_an_encoding_by_name_is_taken_from_disk_and_never_downloaded(
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     with pytest.raises(SuiteError, match="is not on disk"):
         encoding_by_name("o200k_base")
+    with pytest.raises(SuiteError, match="is not on disk"):
+        load_tokenizer(tmp_path / "o200k_base")
     with pytest.raises(SuiteError, match="has no encoding 'x'"):
         encoding_by_name("x")
 
