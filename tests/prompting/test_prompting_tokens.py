@@ -144,30 +144,17 @@ def test_a_pattern_with_gaps_is_found_out_and_the_library_counts(tmp_path: Path)
     assert tokenizer.identity.kind == "tokenizers"
 
 
-def test_merges_that_lead_nowhere_are_dropped_or_refused(tmp_path: Path) -> None:
-    from tokenizers import Tokenizer as Library
-
-    spec = kinds.own()
-    vocab, merges = spec["model"]["vocab"], spec["model"]["merges"]
-    # A product that an earlier merge always prevents: "th" merges before "he" can meet "t".
-    vocab["the" + "zq"] = len(vocab)
-    merges.append(["th", "ezq"]) if "ezq" in vocab else merges.append(["t", "h"])
-    vocab.pop("thezq")
-    for left, right in (["h", "e"], ["t", "he"]):
-        if left + right not in vocab:
-            vocab[left + right] = len(vocab)
-        merges[:] = [m for m in merges if list(m) != [left, right]]
-        merges.append([left, right])
-    path = kinds.write(tmp_path / "a", spec)
-    library = Library.from_file(str(path))
+def test_products_that_no_merge_order_reaches_are_dropped_or_the_file_is_refused(make: Make) -> None:
+    spec, library = kinds.shuffled(), make("shuffled")[1]
     lost = bytelevel.unreachable(spec["model"], bytelevel.merge_products(spec["model"]), library)
-    tokenizer = load_tokenizer(path)
-    text = "the other three: the the thezq there, hhe tthe\n" * 3
-    assert tokenizer.encode(text).tolist() == library_ids(library, text)
-    if lost:
-        spec["model"]["ignore_merges"] = True
-        refused = load_tokenizer(kinds.write(tmp_path / "b", spec))
-        assert refused.identity.kind == "tokenizers"
+    assert lost and all(len(library.encode(product).ids) != 1 for product in lost if product.isalpha())
+    level, dropped = bytelevel.build(spec, "x", lambda: library)
+    assert dropped == lost and len(level.ids) == 256 + len(bytelevel.merge_products(spec["model"])) - len(
+        lost
+    )
+    spec["model"]["ignore_merges"] = True
+    with pytest.raises(bytelevel.NotByteLevel, match="ignore_merges"):
+        bytelevel.build(spec, "x", lambda: library, lost)
 
 
 def test_whole_pieces_are_looked_up_first_where_the_file_says_so(tmp_path: Path) -> None:
