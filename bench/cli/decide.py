@@ -41,6 +41,8 @@ def crossover(
         ctxbench crossover results/published/qwen3.8-27b-v100.csv --base target-only
     """
     from bench.analysis import crossover as analysis
+    from bench.analysis.compare import compare as compare_routes
+    from bench.analysis.lines import report_lines
 
     loaded = _load_all(sources)
     found = analysis.crossovers(loaded.measurements, base, curves=loaded.curves)
@@ -53,6 +55,10 @@ def crossover(
             "No cell has a TTFT and a decode rate on two routes: there is nothing to cross.", file=sys.stderr
         )
         return
+    compared = compare_routes(loaded.measurements, base) if base else []
+    for line in report_lines(loaded.measurements, compared, shown):
+        print(line)
+    print()
     print(_crossover_table(shown))
 
 

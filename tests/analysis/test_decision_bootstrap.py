@@ -21,6 +21,7 @@ def test_one_trial_is_a_point_two_to_four_a_range_five_an_interval() -> None:
     assert (five.value, five.low, five.high, five.spread) == (3.0, 1.0, 5.0, "interval")
 
 
+@settings(deadline=None)
 @given(values)
 def test_left_out_medians_equal_leaving_each_out(sample: np.ndarray) -> None:
     expected = [np.median(np.delete(sample, i)) for i in range(sample.size)]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from decision_samples import invalid, trial
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -19,6 +19,7 @@ def test_tiers_within_a_thousandth_are_one_named_by_the_most_frequent() -> None:
     assert merged_tiers([999, 1000]) == {999: 999, 1000: 1000}  # a thousandth is no longer below it
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 2_000_000), min_size=1))
 def test_merging_tiers_is_stable_and_never_spans_more_than_a_thousandth(tiers: list[int]) -> None:
     merged = merged_tiers(tiers)

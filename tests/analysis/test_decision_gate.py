@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from decision_samples import study, trial
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.analysis.gate import QUANTITIES, gate, parse_rule, read_rules, verdict
@@ -93,6 +93,7 @@ def test_a_bad_rule_is_refused_by_its_part(text: str, message: str) -> None:
         parse_rule(text)
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(sorted(QUANTITIES)),
     st.sampled_from(["cold", "replay"]),

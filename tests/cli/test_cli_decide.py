@@ -79,6 +79,9 @@ def test_crossover_gives_the_published_numbers_as_json() -> None:
 
 
 def test_crossover_for_people_has_one_line_a_pair_and_its_reservations() -> None:
+    said = succeed("crossover", CSV, "--base", "target-only").stdout
+    assert "mtp4 decode is 3.56x-3.66x target-only at 564k" in said
+    assert "mtp4 beats target-only beyond about 1,770 output tokens at 564k" in said
     text = succeed("crossover", CSV).stdout
     assert text.count("crosses") == 3
     assert "1,756 to 1,777 (range)" in text and "22.37x measured" in text
