@@ -8,15 +8,18 @@ import re
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 import report_runs
 import report_samples as samples
 
 from bench.errors import JournalError
+from bench.journal import Journal, read_entries
+from bench.records import Chunks, Event, Exchange
 from bench.report import drill, html, style
-from bench.report.content import CURVE_POINTS, collect
+from bench.report.content import CURVE_POINTS, Detail, cells, collect
 from bench.report.figures_more import reuse
-from bench.report.gaps import GapCounts
+from bench.report.gaps import EDGES_S, GapCounts
 from bench.report.plots import PLOTS
 from bench.report.tables import terminal
 from bench.report.write import write_report
@@ -129,9 +132,6 @@ def test_harness_time_is_what_lies_between_exchanges_and_is_no_wait(small: Path)
 
 
 def test_a_finished_run_tells_its_own_harness_time(tmp_path: Path) -> None:
-    from bench.journal import Journal
-    from bench.records import Event
-
     run = report_runs.make_run(tmp_path / "told", repeats=1, only=3)
     with Journal.resume(run) as journal:
         for part in (1.5, 0.5):
@@ -168,8 +168,6 @@ def test_gaps_are_counted_by_route_without_keeping_them(small: Path) -> None:
 
 def test_five_thousand_trials_stay_under_five_megabytes() -> None:
     base = samples.measurements()
-    import msgspec
-
     many = tuple(
         msgspec.structs.replace(base[i % 36], trial_id=f"{base[i % 36].trial_id}-{i}", order=i)
         for i in range(5_000)
@@ -185,9 +183,7 @@ def test_five_thousand_trials_stay_under_five_megabytes() -> None:
     assert len(few.json) <= 200_000
 
 
-def detail(source: str, trial_id: str, route: str, curve: tuple[float, ...]) -> object:
-    from bench.report.content import Detail
-
+def detail(source: str, trial_id: str, route: str, curve: tuple[float, ...]) -> Detail:
     return Detail(
         source=source,
         trial_id=trial_id,
@@ -211,3 +207,31 @@ def detail(source: str, trial_id: str, route: str, curve: tuple[float, ...]) -> 
         said="x" * 280,
         prompt="ab, salt: Amber",
     )
+
+
+def test_a_cold_row_stands_for_its_salted_samples_too(small: Path) -> None:
+    rows = {(c.summary.route, c.summary.tier, c.condition): c for c in cells(collect([small]))}
+    cold, salted = rows["mtp4", 256, "cold"], rows["mtp4", 256, "salted"]
+    assert len(cold.valid) == cold.summary.valid == 4 and len(salted.valid) == 2
+
+
+def test_a_pause_between_two_parts_of_a_run_is_no_harness_time(tmp_path: Path) -> None:
+    run = report_runs.make_run(tmp_path / "paused", repeats=1, only=2)
+    before = collect([run]).runs[0]
+    *_, last = read_entries(run)
+    assert isinstance(last, Exchange) and before.span_s is not None
+    an_hour_later = msgspec.structs.replace(last, sent_ns=last.sent_ns + 3_600_000_000_000)
+    with Journal.resume(run) as journal:
+        journal.append(Event(name="session", at="2026-11-29T12:00:00Z"))
+        journal.append(an_hour_later)
+    after = collect([run]).runs[0]
+    assert after.harness_s == before.harness_s
+    assert after.span_s == pytest.approx(before.span_s + last.ended_ns / 1e9)
+
+
+def test_gaps_lie_between_chunks_with_text() -> None:
+    counts = GapCounts()
+    counts.add(Chunks(at_ns=(0, 10_000_000, 30_000_000, 31_000_000), chars=(0, 4, 4, 0), kinds="ecce"))
+    assert counts.total == 1
+    place = int(counts.counts.argmax())
+    assert EDGES_S[place] <= 0.020 <= EDGES_S[place + 1]
