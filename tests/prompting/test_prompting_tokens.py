@@ -67,6 +67,46 @@ def test_other_kinds_are_counted_by_the_library_itself(make: Make, kind: str, wh
         bytelevel.check_model(kinds.KINDS[kind]())
 
 
+@pytest.mark.parametrize("kind", ["own", "gpt2_pattern", "digits", "characters"])
+def test_long_texts_encoded_in_two_halves_have_the_tokens_of_the_whole(
+    make: Make, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer, library = make(kind)
+    monkeypatch.setattr(bytelevel, "LONG_TEXT", 100)
+    halves: list[bool] = []
+    real = bytelevel._in_two_halves
+
+    def watched(level: Any, text: str) -> Any:
+        found = real(level, text)
+        halves.append(found is not None)
+        return found
+
+    monkeypatch.setattr(bytelevel, "_in_two_halves", watched)
+    texts = [kinds.mixed(80), kinds.chinese(9000), synthetic.code(30_000), "a b\n\n\n\n  \n" * 3000]
+    texts += ["x" * 5000 + "\n" + "y" * 5000, " " * 300 + "\n" * 300 + " " * 9000, "no line end " * 900]
+    for text in texts:
+        assert tokenizer.encode(text).tolist() == library_ids(library, text)
+    assert halves.count(True) >= 3 and halves[-1] is False
+
+
+def test_halves_that_differ_where_they_overlap_are_not_joined(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    level, _ = bytelevel.build(kinds.own(), "x", lambda: make("own")[1], [])
+    text = kinds.mixed(60)
+    assert bytelevel._in_two_halves(level, text) is not None
+    real = bytelevel._plain
+
+    def otherwise(level: Any, part: str) -> Any:
+        ranks = real(level, part).copy()
+        if not text.startswith(part[:500]):
+            ranks[40] += 1
+        return ranks
+
+    monkeypatch.setattr(bytelevel, "_plain", otherwise)
+    assert bytelevel._in_two_halves(level, text) is None
+
+
 @pytest.mark.parametrize("kind", list(kinds.KINDS))
 def test_spans_lie_in_order_within_the_bytes_of_the_text(make: Make, kind: str) -> None:
     tokenizer, _ = make(kind)
