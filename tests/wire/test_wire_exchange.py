@@ -465,7 +465,14 @@ def test_cancelling_closes_the_connection_and_keeps_what_was_read_if_asked(keep:
 
         async with serve(post) as stub, Client(stub.base_url()) as client:
             prepared = prepare(client)
-            task = asyncio.create_task(client.exchange(prepared, keep_cancelled=keep))
+
+            async def exchange() -> Raw:
+                raw = await client.exchange(prepared, keep_cancelled=keep)
+                task = asyncio.current_task()
+                assert task is not None and not task.cancelling()  # it may go on as if never cancelled
+                return raw
+
+            task = asyncio.create_task(exchange())
             await reading.wait()
             await asyncio.sleep(SOON)
             task.cancel()

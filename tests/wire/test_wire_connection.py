@@ -1,0 +1,121 @@
+"""The connection without a socket: fed by hand, cut anywhere, ended exactly where the answer ends."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.wire.connection import Connection
+from bench.wire.recorder import Recorder
+
+
+class Wire(asyncio.Transport):
+    """Takes what is written; never full."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self.aborted = False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert high == 0
+
+    def write(self, data: Any) -> None:
+        self.written.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+LENGTH = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n"
+
+
+def feed(pieces: list[bytes], body: bytes = b"{}") -> tuple[list[bool], bytes, Connection, Wire]:
+    """Whether the answer was over after each piece, its body, and what is left of the connection."""
+
+    async def main() -> tuple[list[bool], bytes, Connection, Wire]:
+        wire, recorder = Wire(), Recorder(10**9)
+        connection = Connection(memoryview(bytearray(65536)))
+        connection.connection_made(wire)
+        task = asyncio.create_task(connection.request(b"POST / HTTP/1.1\r\n\r\n", body, recorder))
+        await asyncio.sleep(0)
+        over = []
+        for piece in pieces:
+            connection.get_buffer(-1)[: len(piece)] = piece
+            connection.buffer_updated(len(piece))
+            over.append(recorder.over.done())
+        await asyncio.wait({task}, timeout=0.01)
+        task.cancel()
+        if recorder.over.done():
+            recorder.over.exception()
+        return over, b"".join(data for _, data in recorder.take()), connection, wire
+
+    return asyncio.run(main())
+
+
+# Chunks whose contents look like the end of a body, or like chunk headers.
+CONTENTS = st.lists(
+    st.sampled_from(
+        [b"data: 10\r\n\r\n", b"0\r\n\r\n", b"\r\n\r\n", b"\r\n", b"5\r\nhello\r\n", b"x", b"data: {}\n\n"]
+    ),
+    max_size=5,
+)
+
+
+@given(
+    CONTENTS, st.booleans(), st.sampled_from([b"", b"x: y\r\n"]), st.lists(st.integers(0, 200), max_size=8)
+)
+def test_a_body_ends_with_its_last_byte_and_not_before(
+    contents: list[bytes], chunked: bool, trailer: bytes, cuts: list[int]
+) -> None:
+    if chunked:
+        answer = (
+            CHUNKED + b"".join(b"%x\r\n%s\r\n" % (len(c), c) for c in contents) + b"0\r\n" + trailer + b"\r\n"
+        )
+    else:
+        answer = LENGTH % sum(map(len, contents)) + b"".join(contents)
+    places = sorted({min(cut, len(answer)) for cut in cuts} | {0, len(answer)})
+    for pieces in (
+        [answer[a:b] for a, b in itertools.pairwise(places)],
+        [answer[i : i + 1] for i in range(len(answer))],
+    ):
+        over, body, connection, wire = feed(pieces)
+        assert body == b"".join(contents)
+        assert over == [False] * (len(over) - 1) + [True]
+        assert connection.idle
+        assert not wire.aborted
+
+
+def test_head_and_small_body_leave_in_one_write() -> None:
+    assert feed([], body=b"{}")[3].written == [b"POST / HTTP/1.1\r\n\r\n{}"]
+
+
+def test_a_large_body_leaves_in_pieces() -> None:
+    written = feed([], body=b"x" * 600_000)[3].written
+    assert [len(piece) for piece in written] == [19, 262_144, 262_144, 75_712]
+
+
+@pytest.mark.parametrize("extra", [b"HTTP/1.1 200 OK\r\n", b"x"])
+def test_a_connection_that_says_more_than_was_asked_is_not_used_again(extra: bytes) -> None:
+    for pieces in (
+        [LENGTH % 2 + b"ok" + extra],
+        [LENGTH % 2 + b"ok", extra],
+        [CHUNKED + b"0\r\n\r\n", extra],
+    ):
+        _, _, connection, _ = feed(pieces)
+        assert not connection.idle
+
+
+def test_a_connection_the_server_wants_closed_is_not_used_again() -> None:
+    over, _, connection, _ = feed([b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"])
+    assert over == [True]
+    assert not connection.idle
