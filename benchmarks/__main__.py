@@ -6,16 +6,18 @@ RESULTS.md that were not measured this time stay as they are.
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 import re
+import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from bench.wire.host import environment
-from benchmarks import client_cpu, clock, memory, report, startup, study
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 TITLES: dict[str, str] = {
@@ -26,14 +28,19 @@ TITLES: dict[str, str] = {
     "report": "Report on a large journal",
     "study": "A whole command",
 }
-WAYS: dict[str, Callable[[], Iterable[Mapping[str, Any]]]] = {
-    "clock": clock.measure,
-    "client_cpu": client_cpu.measure,
-    "memory": memory.measure,
-    "startup": startup.measure,
-    "report": lambda: [report.measure()],
-    "study": lambda: [study.measure()],
-}
+
+
+def measured(name: str) -> list[dict[str, Any]]:
+    """The rows of one benchmark, run in a process of its own: none inherits another's memory."""
+    command = [sys.executable, "-m", "benchmarks", "--rows", name]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return rows
+
+
+def rows_of(name: str) -> list[dict[str, Any]]:
+    found = importlib.import_module(f"benchmarks.{name}").measure()
+    return [found] if isinstance(found, dict) else list(found)
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -67,16 +74,16 @@ def section(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def main(names: Sequence[str]) -> None:
-    unknown = [name for name in names if name not in WAYS]
+    unknown = [name for name in names if name not in TITLES]
     if unknown:
-        sys.exit(f"no benchmark {unknown[0]!r}; there are {', '.join(WAYS)}")
+        sys.exit(f"no benchmark {unknown[0]!r}; there are {', '.join(TITLES)}")
     kept = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
-    sections = {name: text for name in WAYS if (text := found(kept, TITLES[name]))}
-    for name in names or WAYS:
+    sections = {name: text for name in TITLES if (text := found(kept, TITLES[name]))}
+    for name in names or TITLES:
         print(f"{name} ...", file=sys.stderr)
-        sections[name] = section(name, list(WAYS[name]()))
+        sections[name] = section(name, measured(name))
         start = "# Results\n\nWritten by `python -m benchmarks`; what the columns mean: README.md.\n\n"
-        parts = [sections[each] for each in WAYS if each in sections]
+        parts = [sections[each] for each in TITLES if each in sections]
         RESULTS.write_text(start + "\n".join(parts), encoding="utf-8")
 
 
@@ -86,4 +93,7 @@ def found(text: str, title: str) -> str | None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if sys.argv[1:2] == ["--rows"]:
+        print(json.dumps(rows_of(sys.argv[2])))
+    else:
+        main(sys.argv[1:])

@@ -31,6 +31,7 @@ from benchmarks.stub import Order, body, running
 LIMITS = Timeouts(first_token_s=60.0, idle_s=60.0)
 # what one client saw of one stream: `sent` and, per chunk with text, its stamp; monotonic
 Seen = tuple[int, list[int]]
+Row = dict[str, Any]
 Study = Callable[[str, list[Order]], Awaitable[list[Seen]]]
 
 
@@ -97,9 +98,10 @@ def decode_rate(stamps: list[int], tokens: int) -> float:
     return (tokens - 1) / ((stamps[-1] - stamps[0]) / 1e9)
 
 
-async def study(name: str, way: Study, base_url: str, streams: int, ttft_s: float) -> dict[str, Any]:
+async def study(name: str, way: Study, base_url: str, streams: int, ttft_s: float, turn: int) -> Row:
     orders = [
-        Order(id=f"{name}/{streams}/{i}", ttft_s=ttft_s, seed=i if streams > 1 else 7) for i in range(streams)
+        Order(id=f"{name}/{streams}/{turn}/{i}", ttft_s=ttft_s, seed=i if streams > 1 else 7)
+        for i in range(streams)
     ]
     async with Client(base_url) as client:
         await client.post_json("/prepare", orders)
@@ -134,18 +136,29 @@ async def study(name: str, way: Study, base_url: str, streams: int, ttft_s: floa
     }
 
 
-def measure(counts: tuple[int, ...] = (1, 8, 32, 128), peers_at: int = 32) -> list[dict[str, Any]]:
-    rows = []
+PEERS: dict[str, Study] = {"httpx-aiohttp": httpx_aiohttp, "httpx": plain_httpx}
+
+
+def measure(counts: tuple[int, ...] = (1, 8, 32, 128), peers_at: int = 32, rounds: int = 3) -> list[Row]:
+    """Of some rounds, taken in turns, the one that this machine disturbed least (smallest mean TTFT
+    error): what a neighbour steals is not the client's. All clients are treated alike."""
+    cases: list[tuple[str, Study, int]] = [("ctxbench", ours, streams) for streams in counts]
+    cases += [(name, way, peers_at) for name, way in PEERS.items()]
+    best: dict[tuple[str, int], Row] = {}
     with running() as base_url:
-        for streams in counts:
-            rows.append(run(study("ctxbench", ours, base_url, streams, 1.0)))
-        for name, way in (("httpx-aiohttp", httpx_aiohttp), ("httpx", plain_httpx)):
-            rows.append(run(study(name, way, base_url, peers_at, 1.0)))
-    return rows
+        for turn in range(rounds):
+            for name, way, streams in cases:
+                row = run(study(name, way, base_url, streams, 1.0, turn))
+                kept = best.setdefault((name, streams), row)
+                if row["ttft_mean_ms"] < kept["ttft_mean_ms"]:
+                    best[name, streams] = row
+    return list(best.values())
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 32, 128])
-    for row in measure(tuple(parser.parse_args().streams)):
-        print({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()})
+    parser.add_argument("--rounds", type=int, default=1)
+    options = parser.parse_args()
+    for line in measure(tuple(options.streams), rounds=options.rounds):
+        print({k: round(v, 4) if isinstance(v, float) else v for k, v in line.items()})

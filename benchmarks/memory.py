@@ -13,6 +13,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from bench.records import PromptRecipe, Trial
@@ -41,7 +42,11 @@ CASES: dict[str, tuple[int, Order, int]] = {
 
 
 def peak_mb() -> float:
-    """Highest resident size of this process so far (Linux counts in KiB, macOS in bytes)."""
+    """Highest resident size of this process so far."""
+    status = Path("/proc/self/status")
+    if status.exists():  # since its start; getrusage remembers the parent's size too
+        [line] = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
+        return int(line.split()[1]) / 1e3
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1e6 if sys.platform == "darwin" else 1e3)
 
