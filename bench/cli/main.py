@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from bench.cli import context, decide, demo, import_table, report, run, serve, serve_simulator
+from bench.cli import context, decide, demo, import_table, prompts, report, run, serve, serve_simulator
 from bench.errors import BenchError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("plan")(run.plan)
 app.command("check")(run.check)
+app.command("prompts")(prompts.prompts)
 app.command("run")(run.run)
 app.command("report")(report.report)
 app.command("crossover")(decide.crossover)
