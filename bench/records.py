@@ -17,6 +17,8 @@ from typing import Literal
 from msgspec import Struct
 
 Condition = Literal["cold", "salted", "replay"]
+SuiteCondition = Literal["cold", "salted", "replay", "over-limit"]
+"""What a suite may ask for: `over-limit` adds cold prompts just under and just over the drafter limit."""
 Endpoint = Literal["chat", "completions", "tokens"]
 SaltMethod = Literal["text", "cache_salt", "both"]
 Spread = Literal["interval", "range"]
@@ -95,6 +97,10 @@ class Route(Struct, frozen=True, kw_only=True):
     request: RequestSettings = RequestSettings()
     config: str | None = None
     """The model's config.json or folder: its context rules are then checked before anything is sent."""
+    drafter_limit: int | None = None
+    """Longest sequence the drafter takes part in, in tokens; `None`: what `config` says, if anything."""
+    log: str | None = None
+    """Where the server's log is: a file, `docker:NAME` or `journal:UNIT`; an excerpt is kept per exchange."""
     cache_group: str | None = None
     """Routes of one group share a prefix cache or KV store; `None`: the server's origin."""
     ca_file: str | None = None
@@ -109,7 +115,7 @@ class Suite(Struct, frozen=True, kw_only=True):
     name: str
     tiers: tuple[int, ...]
     """Prompt lengths in tokens, as the server counts them, template included."""
-    conditions: tuple[Condition, ...]
+    conditions: tuple[SuiteCondition, ...]
     output_tokens: int
     repeats: int
     replays: int
@@ -120,6 +126,8 @@ class Suite(Struct, frozen=True, kw_only=True):
     """How often an invalid trial is repeated, with fresh salts, at the end of its block."""
     interleave: bool
     """Routes take turns within a tier (all servers up at once) instead of one after another."""
+    budget_s: float | None = None
+    """Longest expected time of the whole plan; repeats, then tiers are dropped until it fits."""
     prompt: PromptSettings
     routes: tuple[Route, ...]
 
@@ -149,6 +157,8 @@ class Trial(Struct, frozen=True, kw_only=True):
     task: str = "continue"
     output_tokens: int = 0
     """Requested output length (max_tokens)."""
+    side: Literal["under", "over"] | None = None
+    """Condition `over-limit`: the side of the drafter limit this prompt lies on; the tier follows from it."""
 
 
 class PromptRecipe(Struct, frozen=True, kw_only=True):
@@ -271,6 +281,25 @@ class ClientHealth(Struct, frozen=True, kw_only=True):
     """CPU seconds of this process per second of wall time."""
 
 
+class LogExcerpt(Struct, frozen=True, kw_only=True):
+    """What the server's log said during one exchange, counted; the text itself lies in `file`."""
+
+    file: str | None = None
+    """Path of the excerpt within the run directory."""
+    lines: int = 0
+    """Lines that were counted."""
+    omitted: int = 0
+    """Bytes that were too many to be counted: the figures are then a lower bound."""
+    levels: dict[str, int] = {}
+    """Level as the log writes it -> lines; `none` without one."""
+    known: dict[str, int] = {}
+    """Lines of known meaning (`analysis/log_known.py`) -> how many."""
+    floods: tuple[str, ...] = ()
+    """Templates whose count grows with the output tokens, with their figures."""
+    problem: str | None = None
+    """Why there is no (complete) excerpt."""
+
+
 class Exchange(Struct, frozen=True, kw_only=True, tag_field="kind", tag="exchange"):
     """What happened for one trial: the request, every read with its time stamp, and the answer.
 
@@ -325,6 +354,8 @@ class Exchange(Struct, frozen=True, kw_only=True, tag_field="kind", tag="exchang
     """How long its counters needed to agree with the usage afterwards."""
     settled: bool = False
     client: ClientHealth | None = None
+    log: LogExcerpt | None = None
+    """`None`: the route names no log."""
 
 
 class Event(Struct, frozen=True, kw_only=True, tag_field="kind", tag="event"):
@@ -354,6 +385,8 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     """k as the server shows it (number of per-position counters, flags)."""
     drafter_limit: int | None = None
     """Longest sequence the drafter takes part in."""
+    past_drafter_limit: tuple[str, ...] = ()
+    """What this engine version does past it (`engines/context_records.PastLimit`); empty: not known."""
     prefix_caching: bool | None = None
     reports_cached_tokens: bool | None = None
     started_at: float | None = None

@@ -15,12 +15,12 @@ from msgspec import Struct
 
 from bench.errors import SuiteError
 from bench.records import (
-    Condition,
     PromptSettings,
     RequestSettings,
     Route,
     Speculation,
     Suite,
+    SuiteCondition,
 )
 
 _MAX_BYTES = 1 << 20
@@ -32,7 +32,7 @@ class SuiteTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name: str
     tiers: tuple[int, ...]
-    conditions: tuple[Condition, ...] = ("cold", "salted", "replay")
+    conditions: tuple[SuiteCondition, ...] = ("cold", "salted", "replay")
     output_tokens: int = 128
     repeats: int = 3
     replays: int = 2
@@ -40,6 +40,7 @@ class SuiteTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     warmup: Literal["short", "tier", "none"] = "short"
     retry_invalid: int = 1
     interleave: bool | None = None
+    budget: str | None = None
 
 
 class RouteTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,6 +56,8 @@ class RouteTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     setting: dict[str, str | int | float | bool] = {}
     request: RequestSettings = RequestSettings()
     config: str | None = None
+    drafter_limit: int | None = None
+    log: str | None = None
     cache_group: str | None = None
     ca_file: str | None = None
     insecure: bool = False
@@ -99,7 +102,7 @@ def parse_suite(text: str, *, name: str = "suite") -> Suite:
         file = msgspec.convert(tables, SuiteFile)
     except msgspec.ValidationError as error:
         raise SuiteError(_explain(name, error, tables)) from error
-    suite = _to_suite(file)
+    suite = _to_suite(file, _budget_s(name, file.suite.budget))
     for problem in _problems(suite):
         raise SuiteError(f"{name}: {problem}")
     return suite
@@ -119,7 +122,7 @@ def _with_shared_request(tables: dict[str, Any], shared: object) -> dict[str, An
     return {**tables, "route": merged}
 
 
-def _to_suite(file: SuiteFile) -> Suite:
+def _to_suite(file: SuiteFile, budget_s: float | None) -> Suite:
     table = file.suite
     routes = tuple(
         Route(
@@ -135,12 +138,24 @@ def _to_suite(file: SuiteFile) -> Suite:
     separate = len(origins) == len(routes)
     return Suite(
         **{
-            **{field: getattr(table, field) for field in SuiteTable.__struct_fields__},
+            **{field: getattr(table, field) for field in SuiteTable.__struct_fields__ if field != "budget"},
+            "budget_s": budget_s,
             "interleave": separate if table.interleave is None else table.interleave,
         },
         prompt=file.prompt,
         routes=routes,
     )
+
+
+def _budget_s(name: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    from bench.plan.estimate import parse_duration
+
+    try:
+        return parse_duration(text)
+    except SuiteError as error:
+        raise SuiteError(f"{name}: [suite] budget: {error}") from None
 
 
 def _problems(suite: Suite) -> Iterable[str]:
@@ -181,13 +196,15 @@ def _number_problems(suite: Suite) -> Iterable[str]:
 
 def _condition_problems(suite: Suite) -> Iterable[str]:
     if not suite.conditions:
-        yield f"[suite] conditions = []: choose from {', '.join(get_args(Condition))}"
+        yield f"[suite] conditions = []: choose from {', '.join(get_args(SuiteCondition))}"
     if len(set(suite.conditions)) < len(suite.conditions):
         yield f"[suite] conditions = {list(suite.conditions)}: one stands there twice"
     if "replay" in suite.conditions and "cold" not in suite.conditions:
         yield '[suite] conditions: "replay" repeats a cold prompt, so "cold" is needed too'
     if "salted" in suite.conditions and "cold" not in suite.conditions:
         yield '[suite] conditions: "salted" is a cold prompt behind another salt, so "cold" is needed too'
+    if "over-limit" in suite.conditions and not any(route.speculation for route in suite.routes):
+        yield '[suite] conditions: "over-limit" needs a route with speculation: none declares any'
 
 
 def _route_problems(where: str, route: Route) -> Iterable[str]:
@@ -210,6 +227,12 @@ def _route_problems(where: str, route: Route) -> Iterable[str]:
         yield f"{where}: api_key_env is the name of an environment variable, never the key itself"
     if route.speculation and not 1 <= route.speculation.num_speculative_tokens <= 64:
         yield f"{where}: speculation.num_speculative_tokens: 1 to 64; for target only leave speculation out"
+    if route.drafter_limit is not None and not (
+        route.speculation and 16 <= route.drafter_limit <= 16_000_000
+    ):
+        yield f"{where}: drafter_limit = {limit}: 16 to 16,000,000 tokens, beside a speculation"
+    if route.log == "-":
+        yield f"{where}: log = '-': a file, docker:NAME or journal:UNIT; standard input cannot be split"
     timeouts = route.request.timeouts
     for key in timeouts.__struct_fields__:
         value = getattr(timeouts, key)

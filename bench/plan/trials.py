@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from typing import Literal
 
-from bench.records import Route, Suite, Trial
+from bench.records import Condition, Route, Suite, Trial
+
+Side = Literal["under", "over"]
+_SIDES: tuple[Side, ...] = ("under", "over")
 
 
-def plan(suite: Suite) -> tuple[Trial, ...]:
+def plan(suite: Suite, drafter_limits: Mapping[str, int] | None = None) -> tuple[Trial, ...]:
     """All trials of a suite in sending order.
 
     A cold prompt, its replays and its salted twin follow each other on one route, so that no other
@@ -16,22 +20,61 @@ def plan(suite: Suite) -> tuple[Trial, ...]:
     go through all routes at every tier and repeat, in an order that turns and then reverses from
     repeat to repeat (ABC CBA BCA ...): slow drift of a machine then falls on all routes alike.
     Otherwise routes are measured one after another, since their servers cannot be up together.
+
+    `drafter_limits` (by route, in tokens) is what the condition `over-limit` needs: each of these
+    routes that speculates gets a cold prompt on either side, after the tiers of every repeat.
     """
-    if suite.interleave:
-        groups = (
-            (route, tier, repeat)
-            for repeat in range(1, suite.repeats + 1)
-            for tier in sorted(suite.tiers)
-            for route in _turn(suite.routes, repeat, suite.seed)
-        )
-    else:
-        groups = (
-            (route, tier, repeat)
-            for route in suite.routes
-            for repeat in range(1, suite.repeats + 1)
-            for tier in sorted(suite.tiers)
-        )
-    return tuple(trial for group in groups for trial in _group(suite, *group))
+    repeats = range(1, suite.repeats + 1)
+    limits = drafter_limits or {}
+    blocks = (
+        ((repeat, _turn(suite.routes, repeat, suite.seed)) for repeat in repeats)
+        if suite.interleave
+        else ((repeat, [route]) for route in suite.routes for repeat in repeats)
+    )
+    trials: list[Trial] = []
+    for repeat, routes in blocks:
+        for tier in sorted(suite.tiers):
+            for route in routes:
+                trials += _group(suite, route, tier, repeat)
+        for side in _SIDES:
+            for route in routes:
+                trials += _over_limit(suite, route, limits.get(route.name), side, repeat)
+    return tuple(trials)
+
+
+def side_tiers(suite: Suite, route: Route, drafter_limit: int) -> dict[Side, int]:
+    """Prompt lengths of the condition `over-limit`: the longest one whose whole answer is drafted, and
+    the shortest one that never is.
+
+    A draft is made while sequence + k <= limit, and a step that verifies k drafted tokens holds them
+    already (measured on vLLM 0.32; `engines.context.classify`). A length that is a tier already moves
+    away from the limit, since a trial of it exists.
+    """
+    k = route.speculation.num_speculative_tokens if route.speculation else 0
+    under = drafter_limit - suite.output_tokens - max(k, 2 * k - 2)
+    over = drafter_limit - k + 1
+    while under in suite.tiers:
+        under -= 1
+    while over in suite.tiers:
+        over += 1
+    return {"under": under, "over": over}
+
+
+def _over_limit(
+    suite: Suite, route: Route, drafter_limit: int | None, side: Side, repeat: int
+) -> Iterable[Trial]:
+    if "over-limit" not in suite.conditions or route.speculation is None or drafter_limit is None:
+        return
+    yield Trial(
+        id=f"{route.name}/{side}-limit/cold/{repeat}",
+        route=route.name,
+        tier=side_tiers(suite, route, drafter_limit)[side],
+        condition="cold",
+        repeat=repeat,
+        task=suite.prompt.task,
+        output_tokens=suite.output_tokens,
+        side=side,
+    )
 
 
 def _turn(routes: Sequence[Route], repeat: int, seed: int) -> list[Route]:
@@ -43,7 +86,8 @@ def _turn(routes: Sequence[Route], repeat: int, seed: int) -> list[Route]:
 
 def _group(suite: Suite, route: Route, tier: int, repeat: int) -> Iterable[Trial]:
     """A cold prompt and the trials that depend on its text, in order."""
-    for condition in ("cold", "replay", "salted"):
+    conditions: tuple[Condition, ...] = ("cold", "replay", "salted")
+    for condition in conditions:
         if condition not in suite.conditions:
             continue
         for replay in range(1, suite.replays + 1) if condition == "replay" else (0,):
