@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -20,6 +21,7 @@ _KEEP = 1024 * 1024  # bytes of a stream that may wait for decoding while it run
 _TICK_S = 1.0
 _SOON_S = 0.002
 _AFTER_DONE_NS = 2_000_000_000
+_turns = itertools.count()
 
 
 class Prepared(Struct, frozen=True, kw_only=True, eq=False):
@@ -86,7 +88,8 @@ class Watch:
         self._timeout = timeout
         limits = self._prepared.timeouts
         self._period_s = min(_TICK_S, limits.upload_s, limits.idle_s, self._prepared.first_token_s)
-        self._later(self._period_s)
+        # Streams that start together must not be looked at together: the golden section spreads them.
+        self._later(self._period_s * (0.25 + 0.5 * (next(_turns) * 0.618034 % 1.0)))
 
     def stop(self) -> None:
         if self._handle is not None:
