@@ -29,8 +29,8 @@ def change_between(
     was, now = earlier.values.get("process_start"), later.values.get("process_start")
     if was is not None and now is not None and was != now:
         if now in starts_seen:
-            return "replicas", f"process start {now:.0f} came back"
-        return "restart", f"process start {was:.0f} became {now:.0f}"
+            return "replicas", f"process start {now:.2f} came back"
+        return "restart", f"process start {was:.2f} became {now:.2f}"
     for label in _IDENTITY:
         if label in earlier.info and label in later.info and earlier.info[label] != later.info[label]:
             return "restart", f"{label} {earlier.info[label]} became {later.info[label]}"

@@ -100,6 +100,11 @@ REASONS: dict[str, Entry] = {
         "The reply carried no usage: token counts come from other witnesses.",
         "Enable usage in the stream (`stream_options.include_usage`) on the server or proxy.",
     ),
+    "impossible_usage": _bad(
+        "count",
+        "The reply's usage cannot be true: more tokens than were asked for, or than the prompt has.",
+        "Look for a proxy that rewrites usage, or several answers in one (`n`, tool loops).",
+    ),
     # --- exclusive
     "foreign_traffic": _bad(
         "exclusive",
@@ -113,8 +118,9 @@ REASONS: dict[str, Entry] = {
     ),
     "not_settled": _warn(
         "exclusive",
-        "The server's counters had not caught up with this exchange when they were read.",
-        "Counter figures of this exchange may be short; allow the settle rule more time.",
+        "The server's counters did not come to hold all of this exchange before they were read.",
+        "Counter figures of this exchange may be short. Where it repeats, usage and counters disagree: "
+        "look for a proxy that rewrites usage.",
     ),
     "no_metrics": _warn(
         "exclusive",
@@ -255,13 +261,14 @@ REASONS: dict[str, Entry] = {
     "client_bottleneck": _bad(
         "clocks",
         "This client was too late to time the stream: it slept through the answer, or its usual loop lag "
-        "is over 5 ms and 10% of TTFT.",
+        "is over 5 ms and 10% of TTFT or of the decode time.",
         "Free the client's machine; do not run the engine on the same cores.",
     ),
     "client_slow": _warn(
         "clocks",
-        "This client was busy: loop lag above 5 ms (p99) or CPU above 80%.",
-        "Chunk gaps are blurred by that much; free the client's machine.",
+        "This client was busy: CPU above 80%, or a loop lag (p99) above 5 ms that matters here: over 1% of "
+        "TTFT or of the decode time, or longer than the usual gap between chunks.",
+        "Times and chunk gaps are blurred by that much; free the client's machine.",
     ),
     "server_time_differs": _warn(
         "clocks",

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from bench.analysis.case import Case
 from bench.analysis.reasons import effect_of
 from bench.analysis.reuse import judge_reuse
+from bench.analysis.speculated import Finding as SpeculationFinding
 from bench.analysis.speculated import judge_identities, judge_speculation
 from bench.analysis.timing import repeats_one_piece
 from bench.records import Reason, Verdict
@@ -18,8 +19,14 @@ from bench.records import Reason, Verdict
 COUNT_TOLERANCE = 0.001
 """Share of the tier by which the server's prompt count may differ (DESIGN section 5)."""
 LAG_MS, CPU_SHARE = 5.0, 0.8
+LAG_TOLERANCE, LAG_LIMIT = 0.01, 0.1
+"""Share of TTFT or decode time from which on a loop lag is worth a warning, and spoils the number."""
 TIME_TOLERANCE = 0.05
 _LEAST_DIFFERENCE_S = 0.01
+_LEAST_WATCHED_S = 0.5
+"""The lag is asked for twenty times a second: of a shorter exchange its median says nothing."""
+_LEAST_HELD_S = 0.05
+"""An answer that took the server less than this may well be read in one go."""
 
 
 def judge(case: Case) -> Verdict:
@@ -32,15 +39,18 @@ def judge(case: Case) -> Verdict:
         *_exclusive(case),
         *_restart(case),
         *_clocks(case),
-        *judge_identities(case),
     ]
     # Counters that hold foreign requests are no witness of what ours reused.
     shared = any(reason.id in ("foreign_traffic", "restart", "replicas") for reason in reasons)
-    reuse, speculation = judge_reuse(case, counters_ours=not shared), judge_speculation(case)
+    reuse = judge_reuse(case, counters_ours=not shared)
     if any(reason.id in ("no_cold", "cold_before_restart") for reason in reasons):
         # A miss is then no finding of its own.
         reuse = reuse._replace(reasons=tuple(r for r in reuse.reasons if r.id != "replay_missed"))
-    reasons += [*reuse.reasons, *speculation.reasons]
+    reasons += reuse.reasons
+    speculation = SpeculationFinding("unknown")
+    if case.history.change is None:  # counters that fell say nothing of what was drafted
+        speculation = judge_speculation(case)
+        reasons += [*judge_identities(case), *speculation.reasons]
     return verdict_of(reasons, reuse=reuse.state, speculation=speculation.state)
 
 
@@ -99,6 +109,8 @@ def _count(case: Case) -> Iterator[Reason]:
     usage, planned = exchange.usage, exchange.prompt.tokens or exchange.trial.tier
     if usage is None or usage.completion_tokens is None:
         yield Reason(id="no_usage")
+    if impossible := _impossible(case):
+        yield Reason(id="impossible_usage", detail=impossible)
     counted = case.numbers.prompt_tokens
     if counted is None or counted == planned or not planned:
         return
@@ -107,6 +119,19 @@ def _count(case: Case) -> Iterator[Reason]:
         yield Reason(id="prompt_count_off", detail=detail)
     else:
         yield Reason(id="truncated_prompt" if counted < planned else "prompt_too_long", detail=detail)
+
+
+def _impossible(case: Case) -> str | None:
+    """What no server can have counted, whatever it did."""
+    usage, asked = case.exchange.usage, case.exchange.trial.output_tokens
+    if usage is None:
+        return None
+    completion, cached, prompt = usage.completion_tokens, usage.cached_tokens, usage.prompt_tokens
+    if asked and completion is not None and completion > asked:
+        return f"{completion:,} tokens out, {asked:,} asked for"
+    if cached is not None and prompt is not None and cached > prompt:
+        return f"{cached:,} of {prompt:,} prompt tokens cached"
+    return None
 
 
 def _exclusive(case: Case) -> Iterator[Reason]:
@@ -200,21 +225,14 @@ def _restart(case: Case) -> Iterator[Reason]:
 
 def _clocks(case: Case) -> Iterator[Reason]:
     times, numbers = case.times, case.numbers
-    client, ttft = case.exchange.client, numbers.ttft_s
-    stalled = _client_stalled(case)
+    ttft, stalled = numbers.ttft_s, _client_stalled(case)
     if _all_at_once(case) and not stalled:
         output = numbers.output_tokens or 0
         detail = f"{times.text_chunks:,} chunks with {output:,} tokens in {times.arrivals} reads"
         yield Reason(id="buffered", detail=detail)
     if times.unseen_tail:
         yield Reason(id="unseen_tail")
-    if client is not None and ttft is not None:
-        usual, worst = client.loop_lag_p50_ms, client.loop_lag_p99_ms
-        detail = f"lag p50 {usual:.1f} ms, p99 {worst:.1f} ms, CPU {client.cpu_share:.0%}"
-        if stalled or (usual > LAG_MS and usual / 1000 > 0.1 * ttft):
-            yield Reason(id="client_bottleneck", detail=detail)
-        elif worst > LAG_MS or client.cpu_share > CPU_SHARE:
-            yield Reason(id="client_slow", detail=detail)
+    yield from _client(case, stalled)
     server = numbers.server_ttft_s
     if server is not None and ttft is not None:
         gap = abs(ttft - server)
@@ -222,11 +240,38 @@ def _clocks(case: Case) -> Iterator[Reason]:
             yield Reason(id="server_time_differs", detail=f"client {ttft:.3f} s, server {server:.3f} s")
 
 
+def _client(case: Case, stalled: bool) -> Iterator[Reason]:
+    """Was this client prompt enough? A lag is judged beside what was measured: 6 ms are nothing in a
+    TTFT of a minute, and much in one of 20 ms."""
+    client, numbers = case.exchange.client, case.numbers
+    ttft = numbers.ttft_s
+    if client is None or ttft is None or numbers.total_s is None:
+        return
+    usual, worst = client.loop_lag_p50_ms, client.loop_lag_p99_ms
+    shortest = min(ttft, numbers.total_s - ttft) if numbers.total_s > ttft else ttft
+    gap = numbers.icl_p50_s or shortest
+    detail = f"lag p50 {usual:.1f} ms, p99 {worst:.1f} ms, CPU {client.cpu_share:.0%}"
+    always_late = (
+        usual > LAG_MS
+        and usual / 1000 > LAG_LIMIT * shortest
+        and case.exchange.ended_ns / 1e9 >= _LEAST_WATCHED_S
+    )
+    if stalled or always_late:
+        yield Reason(id="client_bottleneck", detail=detail)
+    elif client.cpu_share > CPU_SHARE or (
+        worst > LAG_MS and worst / 1000 > min(LAG_TOLERANCE * shortest, gap)
+    ):
+        yield Reason(id="client_slow", detail=detail)
+
+
 def _all_at_once(case: Case) -> bool:
-    """Many chunks and next to no arrivals; or one chunk with a whole answer in it."""
+    """Many chunks and next to no arrivals; few that came together although the server says that it
+    took its time over them; or one chunk with a whole answer in it."""
     times, output = case.times, case.numbers.output_tokens or 0
     if times.text_chunks == 1:
         return output >= 32
+    if times.arrivals == 1 and (case.numbers.server_decode_s or 0.0) > _LEAST_HELD_S:
+        return True
     return times.text_chunks >= 8 and times.arrivals <= 1 + times.text_chunks // 32
 
 

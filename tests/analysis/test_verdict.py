@@ -227,6 +227,25 @@ def test_waiting_in_the_queue_is_shown() -> None:
     assert ids(of(exchange(cached=0, **pages(queue_sum=0.04, queue_count=1)))) == ([], [])
 
 
+# --- Impossible usage ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("usage", "detail"),
+    [
+        (Usage(prompt_tokens=1000, completion_tokens=65, cached_tokens=0), "65 tokens out, 64 asked for"),
+        (
+            Usage(prompt_tokens=1000, completion_tokens=64, cached_tokens=1001),
+            "1,001 of 1,000 prompt tokens cached",
+        ),
+    ],
+)
+def test_usage_that_cannot_be_true_invalidates(usage: Usage, detail: str) -> None:
+    m = of(exchange(usage=usage))
+    assert "impossible_usage" in ids(m)[0]
+    assert detail in [reason.detail for reason in m.verdict.reasons]
+
+
 # --- Restart ------------------------------------------------------------------------------------------
 
 
@@ -234,7 +253,14 @@ def test_another_process_start_is_a_restart() -> None:
     one = exchange(cached=0, **pages())
     after = page(**{**one.after.values, "process_start": 222.0})  # type: ignore[union-attr]
     m = of(msgspec.structs.replace(one, after=after))
-    assert ids(m)[0] == ["restart"] and m.verdict.reasons[0].detail == "process start 111 became 222"
+    assert ids(m)[0] == ["restart"] and m.verdict.reasons[0].detail == "process start 111.00 became 222.00"
+
+
+def test_counters_of_a_server_that_restarted_are_no_witness_of_speculation() -> None:
+    before = page(generation_tokens=5000.0, drafts=900.0, accepted_tokens=1500.0, pos__0=900.0, pos__1=1.0)
+    fresh = page(generation_tokens=40.0, drafts=0.0, accepted_tokens=0.0, pos__0=0.0, pos__1=2.0)
+    m = of(exchange(cached=0, before=before, after=fresh), speculation=MTP2)
+    assert ids(m) == (["restart"], []) and m.verdict.speculation == "unknown"
 
 
 def test_counters_that_start_again_are_a_restart_without_any_process_start() -> None:
@@ -624,6 +650,17 @@ def test_chunks_that_arrive_all_at_once_are_buffered() -> None:
     assert ids(of(good(chunks=whole)))[0] == ["buffered"]
 
 
+@pytest.mark.parametrize(
+    ("decode_s", "against"), [(None, []), (0.04, []), (0.06, ["buffered"])], ids=["untold", "quick", "slow"]
+)
+def test_a_few_chunks_in_one_read_are_judged_by_the_servers_own_time(
+    decode_s: float | None, against: list[str]
+) -> None:
+    few = Chunks(at_ns=(MS,) * 3, chars=(4,) * 3, kinds="c" * 3)
+    told = {} if decode_s is None else {"decode_sum": decode_s, "decode_count": 1}
+    assert ids(of(exchange(cached=0, chunks=few, **pages(**told)))) == (against, [])
+
+
 def test_a_client_that_slept_through_a_short_answer_is_the_bottleneck_and_no_buffer() -> None:
     at_once = Chunks(at_ns=(MS,) * 64, chars=(4,) * 64, kinds="c" * 64)
     health = ClientHealth(loop_lag_p50_ms=0.1, loop_lag_p99_ms=30, loop_lag_max_ms=30, cpu_share=0.1)
@@ -641,10 +678,13 @@ def test_bursts_of_accepted_drafts_are_not_buffering() -> None:
 @pytest.mark.parametrize(
     ("p50", "p99", "cpu", "against", "warnings"),
     [
+        # TTFT is 1 s, the decode time 630 ms: 1% of that is 6.3 ms, 10% are 63 ms.
         (0.5, 4.9, 0.7, [], []),
-        (0.5, 5.1, 0.2, [], ["client_slow"]),
+        (0.5, 6.2, 0.2, [], []),
+        (0.5, 6.4, 0.2, [], ["client_slow"]),
         (0.5, 1.0, 0.9, [], ["client_slow"]),
-        (120.0, 200.0, 0.9, ["client_bottleneck"], []),
+        (62.0, 200.0, 0.2, [], ["client_slow"]),
+        (64.0, 200.0, 0.2, ["client_bottleneck"], []),
     ],
 )
 def test_a_busy_client(p50: float, p99: float, cpu: float, against: list[str], warnings: list[str]) -> None:
@@ -652,6 +692,24 @@ def test_a_busy_client(p50: float, p99: float, cpu: float, against: list[str], w
     m = of(good(client=health))
     assert ids(m) == (against, warnings)
     assert m.client_uncertainty_s == p99 / 1000
+
+
+def test_a_few_late_knocks_in_a_short_exchange_are_a_warning() -> None:
+    """Half a second holds ten knocks; of fewer the median is the lag of one or two moments."""
+    health = ClientHealth(loop_lag_p50_ms=40, loop_lag_p99_ms=40, loop_lag_max_ms=40, cpu_share=0.2)
+    times: dict[str, Any] = {"chunks": stream(32, ttft_ms=100), "output": 32, **pages(output=32)}
+    short = exchange(cached=0, client=health, ended_ns=499 * MS, **times)
+    assert ids(of(short)) == ([], ["client_slow"])
+    assert ids(of(msgspec.structs.replace(short, ended_ns=500 * MS)))[0] == ["client_bottleneck"]
+
+
+def test_a_lag_longer_than_the_gap_between_chunks_is_shown_however_long_the_answer() -> None:
+    slow = stream(64, ttft_ms=60_000, gap_ms=1000)
+    health = ClientHealth(loop_lag_p50_ms=0.5, loop_lag_p99_ms=20, loop_lag_max_ms=20, cpu_share=0.2)
+    assert ids(of(good(chunks=slow, client=health))) == ([], [])
+    quick = stream(1024, ttft_ms=60_000, gap_ms=10)
+    quick_answer = exchange(cached=0, chunks=quick, client=health, output=1024, **pages(output=1024))
+    assert ids(of(quick_answer)) == ([], ["client_slow"])
 
 
 @pytest.mark.parametrize(("server", "flagged"), [(0.96, False), (0.94, True), (1.06, True)])
