@@ -227,9 +227,8 @@ def _route_problems(where: str, route: Route) -> Iterable[str]:
         yield f"{where}: api_key_env is the name of an environment variable, never the key itself"
     if route.speculation and not 1 <= route.speculation.num_speculative_tokens <= 64:
         yield f"{where}: speculation.num_speculative_tokens: 1 to 64; for target only leave speculation out"
-    if route.drafter_limit is not None and not (
-        route.speculation and 16 <= route.drafter_limit <= 16_000_000
-    ):
+    limit = route.drafter_limit
+    if limit is not None and not (route.speculation and 16 <= limit <= 16_000_000):
         yield f"{where}: drafter_limit = {limit}: 16 to 16,000,000 tokens, beside a speculation"
     if route.log == "-":
         yield f"{where}: log = '-': a file, docker:NAME or journal:UNIT; standard input cannot be split"
