@@ -515,7 +515,6 @@ class Measurement(Struct, frozen=True, kw_only=True):
     queue_s: float | None = None
     prefill_s: float | None = None
     server_decode_s: float | None = None
-    tokenize_tok_s: float | None = None
 
     finish_reason: str | None = None
     text_sha256: str | None = None

@@ -78,7 +78,6 @@ COLUMNS: dict[str, str] = {
     "prefill_s": _NUMBER,
     "server_ttft_s": _NUMBER,
     "server_decode_s": _NUMBER,
-    "tokenize_tok_s": _NUMBER,
     "valid": _FLAG,
     "reasons": "texts separated by ;",
     "speculation_seen": "one of none, as declared, off, fallback, crosses, unknown",
@@ -89,7 +88,7 @@ _SEEN = ("none", "as declared", "off", "fallback", "crosses", "unknown")
 _CARRIED = (
     "first_response_s", "icl_p50_s", "icl_p99_s", "icl_max_s", "uploaded_s", "connect_s",
     "text_chunks", "cached_usage", "cached_counter", "expected_cached", "kv_usage_peak", "queue_s",
-    "prefill_s", "server_ttft_s", "server_decode_s", "tokenize_tok_s", "pair",
+    "prefill_s", "server_ttft_s", "server_decode_s", "pair",
 )  # fmt: skip
 
 Row = dict[str, Any]

@@ -207,7 +207,6 @@ def _numbers(draft: _Draft, source: str, order: int) -> Measurement:
         **_cache_fields(draft, sources, absent),
         **_server_fields(draft, sources, absent),
     }
-    absent["tokenize_tok_s"] = "measured once per tier, not with an exchange"
     text = exchange.reasoning + exchange.text + exchange.tool_text
     return Measurement(
         trial_id=trial.id,

@@ -114,7 +114,6 @@ QUANTITIES: dict[str, Quantity] = {
             None,
             "Highest sampled share of the KV cache in use during the exchange.",
         ),
-        _q("tokenize_tok_s", "tokenise", "tok/s", "rate", False, "Tokens / time of the server's /tokenize."),
         _q("queue_s", "queue", "s", "seconds", True, "Time in the server's queue, as it tells."),
         _q("prefill_s", "prefill", "s", "seconds", True, "The server's own prefill time."),
     )

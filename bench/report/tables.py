@@ -55,14 +55,21 @@ def comparison(content: Content, width: int = WIDTH) -> str:
     several = len({row[1] for row in rows}) > 1
     kept = [i for i in range(len(rows[0])) if i != 1 or several]
     text: list[str] = []
-    for name in (40, 30, 20, 12):
-        lines = [[_shortened(row[i], name) for i in kept] for row in [words.COMPARISON_HEAD, *rows]]
+    for name, spreads in ((40, True), (20, True), (12, True), (40, False), (20, False), (12, False)):
+        lines = [[_fitted(row[i], i, name, spreads) for i in kept] for row in [words.COMPARISON_HEAD, *rows]]
         text = _aligned(lines, {kept.index(2), kept.index(5)})
         if max(map(len, text)) + 2 <= width:
             break
     against = "" if several else f" with {rows[0][1]}"
     shown = [f"compared{against}:", *text, words.COMPARISON_NOTE]
     return "\n  ".join(shown)
+
+
+def _fitted(cell: str, column: int, name: int, spreads: bool) -> str:
+    """A cell of the comparison table: names cut to `name`, ratios with or without their spread."""
+    if column in (0, 1, 3):
+        return _shortened(cell, name)
+    return cell if spreads or column == 2 else cell.partition(" (")[0]
 
 
 def _aligned(lines: list[list[str]], right: set[int]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from bench.analysis.prefill import PrefillLaw
@@ -188,15 +188,26 @@ def tokenisation_lines(content: Content) -> list[str]:
     for run in content.runs:
         for route, one in run.info.tokenizers.items():
             line = f"{route}: {one.kind} {one.name}, {one.vocabulary:,} tokens, sha256 {one.sha256[:12]}"
-            rates = [
-                summary.estimates["tokenize_tok_s"].value
-                for summary in content.summaries
-                if summary.route == route and "tokenize_tok_s" in summary.estimates
-            ]
-            if rates:
-                line += f"; the server's /tokenize does {significant(max(rates), 3)} tok/s"
             lines.append(line)
+        lines.extend(_tokenize_line(event.data, content) for event in run.events if event.name == "tokenized")
     return lines
+
+
+def _tokenize_line(data: Mapping[str, object], content: Content) -> str:
+    """How fast the server's own /tokenize is, and what share of TTFT that would be."""
+    route, tier, tokens, seconds = (data.get(key) for key in ("route", "tier", "tokens", "seconds"))
+    if not (isinstance(tokens, int | float) and isinstance(seconds, int | float) and seconds > 0):
+        return f"{route}, {tier} tokens: the timing of /tokenize is damaged"
+    line = f"{route}: its /tokenize takes {significant(seconds, 3)} s for {tokens:,.0f} tokens "
+    line += f"({significant(tokens / seconds, 3)} tok/s)"
+    shares = [
+        f"{seconds / summary.estimates['ttft_s'].value:.1%} of the {summary.condition} TTFT"
+        for summary in content.summaries
+        if (summary.route, summary.tier) == (route, tier)
+        and summary.condition in ("cold", "replay")
+        and "ttft_s" in summary.estimates
+    ]
+    return line + (f": {', '.join(dict.fromkeys(shares))}" if shares else "")
 
 
 HEADLINES = 4

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import report_samples as samples
 
-from bench.records import Estimate
+from bench.records import Event
 from bench.report import markdown, words
 from bench.report.grid import CLOCK, witnesses
 from bench.report.plots import PLOTS
@@ -85,10 +85,13 @@ def test_reuse_stands_beside_what_the_rule_expects() -> None:
 def test_tokenisation_names_the_tokenizer_and_the_servers_rate() -> None:
     plain = samples.content()
     assert words.tokenisation_lines(plain)[0] == ("mtp4: tiktoken qwen, 151,936 tokens, sha256 abababababab")
-    rate = {"tokenize_tok_s": Estimate(value=226_000.0)}
-    fast = msgspec.structs.replace(plain.summaries[0], estimates=rate)
-    lines = words.tokenisation_lines(msgspec.structs.replace(plain, summaries=(fast,)))
-    assert lines[0].endswith("; the server's /tokenize does 226,000 tok/s") and "/tokenize" not in lines[1]
+    timed = {"route": "mtp4", "tier": 6_316, "tokens": 6_000, "seconds": 0.025}
+    event = Event(name="tokenized", at="2026-01-01T00:00:00Z", data=timed)
+    (run, *others) = plain.runs
+    run = msgspec.structs.replace(run, events=(*run.events, event))
+    line = words.tokenisation_lines(msgspec.structs.replace(plain, runs=(run, *others)))[-1]
+    assert line.startswith("mtp4: its /tokenize takes 0.0250 s for 6,000 tokens (240,000 tok/s)")
+    assert "of the cold TTFT" in line
 
 
 def test_a_witness_is_that_of_the_number_or_of_what_it_is_made_of() -> None:
