@@ -60,7 +60,7 @@ def run_study(base_url: str, requests: int) -> dict[str, Any]:
         started = time.monotonic()
         arguments = ["run", str(suite), "--results", folder, "--no-report", "--quiet"]
         subprocess.run(
-            [sys.executable, "-m", "bench", *arguments], check=True, capture_output=True, timeout=600
+            [sys.executable, "-m", "bench", *arguments], check=True, stdout=subprocess.DEVNULL, timeout=600
         )
         wall = time.monotonic() - started
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
