@@ -67,13 +67,47 @@ class PromptSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     corpus: str = "python"
     """`python`, `synthetic`, `synthetic-code`, or a file, folder or glob."""
-    task: str = "continue"
-    """Name of an instruction in prompts/tasks, or a path to a Markdown file."""
+    task: str | tuple[str, ...] = "continue"
+    """Name of an instruction in prompts/tasks, or a path to a Markdown file; or several: each is then
+    a trial of its own."""
     tokenizer: str | None = None
     """Path of a tokenizer.json; `None`: the server's own /tokenize."""
     salt: SaltMethod = "text"
     keep_text: bool = False
     """Keep prompt texts in the run directory instead of hash and recipe alone."""
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks, also where the suite names only one."""
+        return (self.task,) if isinstance(self.task, str) else self.task
+
+
+class FromEnv(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A value that is taken from an environment variable when it is needed, and recorded nowhere."""
+
+    from_env: str
+    """Name of the variable."""
+
+
+class RouteServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a route's server is started and stopped, when the run does that itself."""
+
+    up: str | tuple[str, ...]
+    """A command for the shell, or a list of arguments without one. It stays in the foreground; one
+    that starts a server elsewhere and ends needs `down`."""
+    down: str | tuple[str, ...] | None = None
+    """Stops the server; `None`: the signals TERM and then KILL to everything `up` has started."""
+    ready_timeout_s: float = 1800.0
+    """From `up` until the server lists its model."""
+    cwd: str | None = None
+    """Folder the commands run in; relative: from the suite file's folder, which is the default."""
+    env: dict[str, str | int | FromEnv] = {}
+    """Environment variables for the commands, beside our own. Values are shown and recorded nowhere:
+    a run keeps `from_env` with the variable's own name in place of a written one."""
+    restart: int = 1
+    """How often in a session a server that fell is started again."""
+    log: str | None = None
+    """Like the route's `log`; `None`: what the commands write."""
 
 
 class Route(Struct, frozen=True, kw_only=True):
@@ -107,6 +141,8 @@ class Route(Struct, frozen=True, kw_only=True):
     insecure: bool = False
     """Skip TLS verification; recorded and shown."""
     proxy: str | None = None
+    server: RouteServer | None = None
+    """`None`: the server is up already, or somebody else sees to it."""
 
 
 class Suite(Struct, frozen=True, kw_only=True):
@@ -146,7 +182,8 @@ class Trial(Struct, frozen=True, kw_only=True):
     """One planned request: route x tier x condition x repeat."""
 
     id: str
-    """`route/tier/condition/repeat` (`.n` behind the repeat for the n-th replay); unique in a run."""
+    """`route/tier/condition/repeat` (`.n` behind the repeat for the n-th replay), and `~task` behind it
+    in a suite of several tasks; unique in a run."""
     route: str
     tier: int
     condition: Condition
@@ -161,6 +198,16 @@ class Trial(Struct, frozen=True, kw_only=True):
     """Condition `over-limit`: the side of the drafter limit this prompt lies on; the tier follows from it."""
 
 
+class Needle(Struct, frozen=True, kw_only=True):
+    """A fact hidden in a prompt, and how an answer that gives it back can be told."""
+
+    vault: str
+    code: str
+    """Six digits: no reader guesses them."""
+    depth: float
+    """Where in the body it stands: 0 for the front, 1 for the end."""
+
+
 class PromptRecipe(Struct, frozen=True, kw_only=True):
     """How a prompt was made: enough to make it again, and to prove that it is the same one."""
 
@@ -172,6 +219,10 @@ class PromptRecipe(Struct, frozen=True, kw_only=True):
     corpus: str
     corpus_sha256: str
     task: str
+    acceptance_class: str = "unknown"
+    """How easily a drafter follows the answers to this task: `high`, `middle`, `low`."""
+    needles: tuple[Needle, ...] = ()
+    """The facts hidden in the body: what its answer is graded by."""
     start: int
     """Token offset of the body in the corpus."""
     filler: int = 0

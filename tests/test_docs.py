@@ -12,7 +12,7 @@ import typer
 
 from bench.cli.main import app
 from bench.plan.suite import RouteTable, SuiteTable, parse_suite
-from bench.records import PromptSettings, RequestSettings, Timeouts
+from bench.records import PromptSettings, RequestSettings, RouteServer, Timeouts
 from bench.resources import shipped
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,6 +58,7 @@ def test_every_example_in_a_help_parses(name: str) -> None:
         ("[suite]", SuiteTable, set()),
         ("[prompt]", PromptSettings, set()),
         ("[[route]]", RouteTable, set()),
+        ("[route.server]", RouteServer, set()),
         ("[request]", RequestSettings, {"timeouts"}),
     ],
 )

@@ -7,17 +7,20 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
 
 from bench.errors import SuiteError
+from bench.plan.trials import task_name
+from bench.plan.hooks import server_of, server_problems, together_problems
 from bench.records import (
     PromptSettings,
     RequestSettings,
     Route,
+    RouteServer,
     Speculation,
     Suite,
     SuiteCondition,
@@ -25,6 +28,7 @@ from bench.records import (
 
 _MAX_BYTES = 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NAME_MEANS = "letters, digits, '.', '_' and '-', at most 64"
 
 
 class SuiteTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,6 +66,7 @@ class RouteTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ca_file: str | None = None
     insecure: bool = False
     proxy: str | None = None
+    server: RouteServer | None = None
 
 
 class SuiteFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -130,6 +135,8 @@ def _to_suite(file: SuiteFile, budget_s: float | None) -> Suite:
                 **{field: getattr(route, field) for field in RouteTable.__struct_fields__},
                 "base_url": route.base_url.rstrip("/"),
                 "setting": {key: str(value) for key, value in route.setting.items()},
+                "server": server_of(route.server),
+                "log": route.log or (route.server.log if route.server else None),
             }
         )
         for route in file.route
@@ -161,9 +168,10 @@ def _budget_s(name: str, text: str | None) -> float | None:
 def _problems(suite: Suite) -> Iterable[str]:
     """What a type cannot say, most basic first."""
     if not _NAME.fullmatch(suite.name):
-        yield f"[suite] name = {suite.name!r}: letters, digits, '.', '_' and '-', at most 64"
+        yield f"[suite] name = {suite.name!r}: {_NAME_MEANS}"
     yield from _number_problems(suite)
     yield from _condition_problems(suite)
+    yield from _task_problems(suite.prompt.tasks)
     names = [route.name for route in suite.routes]
     if not names:
         yield "[[route]]: at least one route is needed"
@@ -172,6 +180,20 @@ def _problems(suite: Suite) -> Iterable[str]:
         if names.index(route.name) < number:
             yield f"{where}: name = {route.name!r} is taken by an earlier route"
         yield from _route_problems(where, route)
+        if route.server is not None:
+            yield from server_problems(where, route.server)
+    yield from together_problems(suite)
+
+
+def _task_problems(tasks: tuple[str, ...]) -> Iterable[str]:
+    if not tasks or not all(tasks):
+        yield "[prompt] task: the name of a task, or a list of them"
+    names = [task_name(task) for task in tasks]
+    for task, name in zip(tasks, names, strict=True):
+        if names.count(name) > 1:
+            yield f"[prompt] task: two are called {name!r}: each needs a name of its own"
+        elif len(tasks) > 1 and not _NAME.fullmatch(name):
+            yield f"[prompt] task = {task!r}: among several a name is {_NAME_MEANS}"
 
 
 def _number_problems(suite: Suite) -> Iterable[str]:
@@ -209,7 +231,7 @@ def _condition_problems(suite: Suite) -> Iterable[str]:
 
 def _route_problems(where: str, route: Route) -> Iterable[str]:
     if not _NAME.fullmatch(route.name):
-        yield f"{where}: name = {route.name!r}: letters, digits, '.', '_' and '-', at most 64"
+        yield f"{where}: name = {route.name!r}: {_NAME_MEANS}"
     for key, value in (("base_url", route.base_url), ("metrics_url", route.metrics_url)):
         if value is None:
             continue
@@ -267,6 +289,8 @@ def _structs_in(kind: Any) -> list[type[Struct]]:
     """The record types in an annotation such as `Speculation | None` or `tuple[Route, ...]`."""
     if isinstance(kind, type) and issubclass(kind, Struct):
         return [kind]
+    if get_origin(kind) is dict:
+        return []  # its keys are the user's own
     return [found for part in get_args(kind) for found in _structs_in(part)]
 
 
@@ -275,7 +299,7 @@ def _explain(name: str, error: msgspec.ValidationError, tables: Mapping[str, Any
     message, _, path = str(error).partition(" - at `$")
     key = re.sub(r"\[\.\.\.\]", "", path.removesuffix("`").lstrip("."))
     value = _value_at(tables, key)
-    shown = "" if value is None or "api_key" in key else f" = {value!r}"[:80]
+    shown = "" if value is None or re.search(r"api_key|\benv\b", key) else f" = {value!r}"[:80]
     return f"{name}: {key or 'the file'}{shown}: {message[0].lower()}{message[1:]}"
 
 

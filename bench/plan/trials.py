@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, product
 from typing import Literal
 
 from bench.records import Condition, Route, Suite, Trial
@@ -20,6 +20,7 @@ def plan(suite: Suite, drafter_limits: Mapping[str, int] | None = None) -> tuple
     go through all routes at every tier and repeat, in an order that turns and then reverses from
     repeat to repeat (ABC CBA BCA ...): slow drift of a machine then falls on all routes alike.
     Otherwise routes are measured one after another, since their servers cannot be up together.
+    Of several tasks each goes through all routes before the next, so that pairs stay neighbours.
 
     `drafter_limits` (by route, in tokens) is what the condition `over-limit` needs: each of these
     routes that speculates gets a cold prompt on either side, after the tiers of every repeat.
@@ -33,12 +34,12 @@ def plan(suite: Suite, drafter_limits: Mapping[str, int] | None = None) -> tuple
     )
     trials: list[Trial] = []
     for repeat, routes in blocks:
-        for tier in sorted(suite.tiers):
+        for tier, task in product(sorted(suite.tiers), suite.prompt.tasks):
             for route in routes:
-                trials += _group(suite, route, tier, repeat)
-        for side in _SIDES:
+                trials += _group(suite, route, tier, repeat, task)
+        for side, task in product(_SIDES, suite.prompt.tasks):
             for route in routes:
-                trials += _over_limit(suite, route, limits.get(route.name), side, repeat)
+                trials += _over_limit(suite, route, limits.get(route.name), side, repeat, task)
     return tuple(trials)
 
 
@@ -61,20 +62,29 @@ def side_tiers(suite: Suite, route: Route, drafter_limit: int) -> dict[Side, int
 
 
 def _over_limit(
-    suite: Suite, route: Route, drafter_limit: int | None, side: Side, repeat: int
+    suite: Suite, route: Route, drafter_limit: int | None, side: Side, repeat: int, task: str
 ) -> Iterable[Trial]:
     if "over-limit" not in suite.conditions or route.speculation is None or drafter_limit is None:
         return
     yield Trial(
-        id=f"{route.name}/{side}-limit/cold/{repeat}",
+        id=f"{route.name}/{side}-limit/cold/{repeat}" + _task_mark(suite, task),
         route=route.name,
         tier=side_tiers(suite, route, drafter_limit)[side],
         condition="cold",
         repeat=repeat,
-        task=suite.prompt.task,
+        task=task,
         output_tokens=suite.output_tokens,
         side=side,
     )
+
+
+def task_name(task: str) -> str:
+    """A task as an id shows it: its name, or that of its file."""
+    return task.replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".md")
+
+
+def _task_mark(suite: Suite, task: str) -> str:
+    return f"~{task_name(task)}" if len(suite.prompt.tasks) > 1 else ""
 
 
 def _turn(routes: Sequence[Route], repeat: int, seed: int) -> list[Route]:
@@ -84,7 +94,7 @@ def _turn(routes: Sequence[Route], repeat: int, seed: int) -> list[Route]:
     return order if repeat % 2 else order[::-1]
 
 
-def _group(suite: Suite, route: Route, tier: int, repeat: int) -> Iterable[Trial]:
+def _group(suite: Suite, route: Route, tier: int, repeat: int, task: str) -> Iterable[Trial]:
     """A cold prompt and the trials that depend on its text, in order."""
     conditions: tuple[Condition, ...] = ("cold", "replay", "salted")
     for condition in conditions:
@@ -92,13 +102,15 @@ def _group(suite: Suite, route: Route, tier: int, repeat: int) -> Iterable[Trial
             continue
         for replay in range(1, suite.replays + 1) if condition == "replay" else (0,):
             yield Trial(
-                id=f"{route.name}/{tier}/{condition}/{repeat}" + (f".{replay}" if replay else ""),
+                id=f"{route.name}/{tier}/{condition}/{repeat}"
+                + (f".{replay}" if replay else "")
+                + _task_mark(suite, task),
                 route=route.name,
                 tier=tier,
                 condition=condition,
                 repeat=repeat,
                 replay=replay,
-                task=suite.prompt.task,
+                task=task,
                 output_tokens=suite.output_tokens,
             )
 
@@ -107,7 +119,7 @@ def groups(trials: Iterable[Trial]) -> list[tuple[Trial, ...]]:
     """Neighbouring trials that share a prompt's text: each group starts with its cold one."""
     return [
         tuple(group)
-        for _, group in groupby(trials, key=lambda trial: (trial.route, trial.tier, trial.repeat))
+        for _, group in groupby(trials, key=lambda one: (one.route, one.tier, one.repeat, one.task))
     ]
 
 
@@ -123,5 +135,10 @@ def pair_key(suite: Suite, route: Route) -> str:
 
 
 def cache_of(route: Route) -> str:
-    """Name of the prefix cache that a route's server uses: its group, else its address."""
+    """Name of the prefix cache that a route's server uses: its group, else its address.
+
+    A server that the run starts for a route is new, and so is its cache.
+    """
+    if route.server is not None and route.cache_group is None:
+        return f"server of {route.name}"
     return route.cache_group or route.base_url.split("://", 1)[1].split("/", 1)[0].lower()

@@ -1,0 +1,160 @@
+"""`[route.server]`: the commands of a suite that start and stop servers, checked, shown and recorded.
+
+Commands are shown before they run. Values of environment variables never are, and no file holds them.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from bench.errors import SuiteError
+from bench.records import FromEnv, Route, RouteServer, RunInfo, Suite
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_KEY_IN_COMMAND = re.compile(r"--api[-_]key(?:=|\s+)(?![\"']?\$)\S")
+_LEAST_SECRET = 6
+"""Shorter values are settings, and would be found everywhere."""
+NOT_RECORDED = '"(not recorded)"'
+
+Command = str | tuple[str, ...]
+
+
+def server_of(server: RouteServer | None) -> RouteServer | None:
+    """The table with its numbers in `env` as text."""
+    if server is None:
+        return None
+    env = {name: str(value) if isinstance(value, int) else value for name, value in server.env.items()}
+    return msgspec.structs.replace(server, env=env)
+
+
+def server_problems(where: str, server: RouteServer) -> Iterator[str]:
+    """What is wrong with a `[route.server]` table."""
+    for key, command in (("up", server.up), ("down", server.down)):
+        if command is None:
+            continue
+        if not command or not command[0].strip() or "\0" in "".join(command):
+            yield f"{where}: server.{key}: a command for the shell, or a list of arguments without one"
+        elif _KEY_IN_COMMAND.search(command if isinstance(command, str) else " ".join(command)):
+            # Not repeated here: it is most likely the key itself.
+            yield f"{where}: server.{key} holds an API key: give it through env"
+    for name, value in server.env.items():
+        if not _VARIABLE.fullmatch(name):
+            yield f"{where}: server.env: {name!r} is no name of an environment variable"
+        elif isinstance(value, FromEnv) and not _VARIABLE.fullmatch(value.from_env):
+            yield f"{where}: server.env.{name}: from_env is the name of an environment variable"
+        elif isinstance(value, str) and "\0" in value:
+            yield f"{where}: server.env.{name}: a NUL character cannot be in it"
+    if not 0 < server.ready_timeout_s <= 1_000_000:
+        yield f"{where}: server.ready_timeout_s = {server.ready_timeout_s}: seconds above 0"
+    if not 0 <= server.restart <= 100:
+        yield f"{where}: server.restart = {server.restart}: allowed are 0 to 100"
+    if server.log == "-":
+        yield f"{where}: server.log = '-': a file, docker:NAME or journal:UNIT"
+
+
+def together_problems(suite: Suite) -> Iterator[str]:
+    """Servers on one address cannot be up together."""
+    if not suite.interleave:
+        return
+    taken: dict[str, str] = {}
+    for route in suite.routes:
+        if route.server is None:
+            continue
+        address = urlsplit(route.base_url).netloc.lower()
+        if address in taken:
+            yield (
+                f"[suite] interleave = true: the servers of {taken[address]} and {route.name} cannot both "
+                f"be up on {address}; leave interleave out, or give them ports of their own"
+            )
+            return
+        taken[address] = route.name
+
+
+def shown(command: Command) -> str:
+    """A command as a person would type it."""
+    return command if isinstance(command, str) else shlex.join(command)
+
+
+def hook_lines(route: Route) -> list[str]:
+    """Everything that will be run for a route, for people; values of variables are left out."""
+    server = route.server
+    if server is None:
+        return []
+    lines = [f"starts: {shown(server.up)}"]
+    if server.env:
+        lines.append(f"with: {', '.join(_variable(name, value) for name, value in server.env.items())}")
+    if server.cwd:
+        lines.append(f"in: {server.cwd}")
+    lines.append(f"stops: {shown(server.down)}" if server.down else "stops: by signals TERM, then KILL")
+    return lines
+
+
+def _variable(name: str, value: object) -> str:
+    if isinstance(value, FromEnv):
+        return name if value.from_env == name else f"{name} (from {value.from_env})"
+    return f"{name} (from the suite)"
+
+
+def recorded(suite: Suite, text: str, folder: Path) -> tuple[Suite, str]:
+    """Suite and text as a run keeps them: no value of a variable, and folders that can be found again.
+
+    A written value becomes `from_env` with the variable's own name, so that a resumed run takes it
+    from there. `folder`: where relative paths of the suite start.
+    """
+    routes = tuple(
+        msgspec.structs.replace(route, server=_without_values(route.server, folder)) for route in suite.routes
+    )
+    return msgspec.structs.replace(suite, routes=routes), _masked(text, suite.routes)
+
+
+def _without_values(server: RouteServer | None, folder: Path) -> RouteServer | None:
+    if server is None:
+        return None
+    env = {n: v if isinstance(v, FromEnv) else FromEnv(from_env=n) for n, v in server.env.items()}
+    return msgspec.structs.replace(server, env=env, cwd=str((folder / (server.cwd or ".")).resolve()))
+
+
+def _masked(text: str, routes: Iterable[Route]) -> str:
+    """The text with every written value replaced; a short note in its place when that is not certain."""
+    for name, value in _written(routes):
+        assignment = rf"(?<![\w-])([\"']?{re.escape(name)}[\"']?\s*=\s*)"
+        literal = r'("""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|\d+)'
+        text = re.sub(assignment + literal, rf"\1{NOT_RECORDED}", text, flags=re.DOTALL)
+        if len(value) >= _LEAST_SECRET and value in text:
+            text = text.replace(value, NOT_RECORDED.strip('"'))
+    return text
+
+
+def _written(routes: Iterable[Route]) -> Iterator[tuple[str, str]]:
+    for route in routes:
+        for name, value in route.server.env.items() if route.server else ():
+            if isinstance(value, str):
+                yield name, value
+
+
+def with_values_of(info: RunInfo, suite: Suite) -> RunInfo:
+    """A run's record with the values of a suite file that is given again, by route and variable.
+
+    Raises `SuiteError` when a route of the run is not in that suite.
+    """
+    given = {route.name: route for route in suite.routes}
+    if missing := [route.name for route in info.suite.routes if route.name not in given]:
+        raise SuiteError(
+            f"route {missing[0]} of the run is not in this suite: give the suite it was made with"
+        )
+
+    def filled(route: Route) -> Route:
+        fresh = given[route.name].server
+        if route.server is None or fresh is None:
+            return route
+        env = {name: fresh.env.get(name, value) for name, value in route.server.env.items()}
+        return msgspec.structs.replace(route, server=msgspec.structs.replace(route.server, env=env))
+
+    routes = tuple(filled(route) for route in info.suite.routes)
+    return msgspec.structs.replace(info, suite=msgspec.structs.replace(info.suite, routes=routes))
