@@ -36,6 +36,7 @@ CANONICAL: dict[str, str] = {
     "generation_tokens": "tokens generated",
     "requests_finished": "requests that ended by themselves",
     "requests_aborted": "requests that were cut off",
+    "requests_failed": "those of the finished ones that ended with an error",
     "drafts": "verified drafts (one request, one step)",
     "draft_tokens": "tokens drafted",
     "accepted_tokens": "drafted tokens accepted",
@@ -55,6 +56,8 @@ CANONICAL: dict[str, str] = {
     "prefill": "histogram: seconds from scheduled to the first token",
     "decode": "histogram: seconds from the first to the last token",
     "e2e": "histogram: seconds from arrival to the end",
+    "prefill_seconds": "seconds spent computing prompts, where the engine has no histogram of them",
+    "decode_seconds": "seconds spent generating, where the engine has no histogram of them",
     "window_acceptance_length": "acceptance length over the engine's last window; stale between requests",
 }
 """Every metric this package knows, in one word each. Histograms appear as `<name>_sum` and `_count`."""

@@ -33,6 +33,14 @@ ALIASES = (
         name="cached_tokens", sample="prompt_tokens_cached", kind="counter", unit="tokens", since="mid-2026"
     ),
     Alias(name="generation_tokens", sample="tokens_predicted", kind="counter", unit="tokens", when="finish"),
+    Alias(name="prefill_seconds", sample="prompt_seconds", kind="counter", unit="seconds"),
+    Alias(
+        name="decode_seconds",
+        sample="tokens_predicted_seconds",
+        kind="counter",
+        unit="seconds",
+        when="finish",
+    ),
     Alias(name="drafts", sample="spec_decode_num_drafts", kind="counter", unit="events", since="mid-2026"),
     Alias(
         name="draft_tokens",

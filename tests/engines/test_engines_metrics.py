@@ -40,6 +40,7 @@ def test_every_family_of_a_real_vllm_page_is_read_under_its_canonical_name() -> 
         "generation_tokens": 288,
         "requests_finished": 3,
         "requests_aborted": 0,
+        "requests_failed": 0,
         "drafts": 86,
         "draft_tokens": 344,
         "accepted_tokens": 199,
@@ -81,7 +82,8 @@ def test_old_and_new_name_of_a_gauge_on_one_page_count_once() -> None:
 
 def test_metrics_that_a_server_does_not_have_are_absent_and_not_zero() -> None:
     old = values_of("others/llamacpp_2025-08_constructed_after_cold.prom")
-    assert old == {"prompt_tokens": 200128, "generation_tokens": 256, "running": 0, "waiting": 0}
+    counted = {"prompt_tokens": 200128, "generation_tokens": 256, "running": 0, "waiting": 0}
+    assert old == counted | {"prefill_seconds": 161.204, "decode_seconds": 7.338}
     v0 = values_of("others/vllm_v0_0.6.6_after.prom")
     assert v0["accepted_tokens"] == 37 and v0["draft_tokens"] == 52
     assert "drafts" not in v0 and "cached_tokens" not in v0 and "process_start" not in v0
