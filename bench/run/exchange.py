@@ -20,12 +20,13 @@ from bench.run.session import Session
 from bench.wire.client import Prepared, finish
 from bench.wire.lag import LagMeter
 from bench.wire.sampler import Sampler
-from bench.wire.scrape import scrape, wait_idle, wait_settled
+from bench.wire.scrape import scrape, wait_idle, wait_settled, wait_still
 
 _PATHS = {"chat": "/chat/completions", "completions": "/completions", "tokens": "/completions"}
 _SCRAPE_TIMEOUT_S = 30.0
 _IDLE_LIMIT_S = 900.0  # a cut-off cold prompt may still be prefilling for minutes
 _SETTLE_LIMIT_S = 10.0
+_STILL_S = 1.0  # engines that publish now and then do so at least once a second when requests end
 _TOKENIZE_TIMEOUT_S = 300.0
 _RETURN_LIMIT_S = 60.0
 _RETURN_PERIOD_S = 2.0
@@ -66,6 +67,8 @@ class Exchanger:
         self._body: tuple[tuple[str, str, int], Body] | None = None
         self.server_s = 0.0
         """Time spent waiting for servers: idle, scrapes, the exchange itself, settling."""
+        self._doubtful: set[str] = set()
+        """Metrics pages that may lack what was sent last: it failed, or was never counted in full."""
 
     async def perform(
         self, session: Session, prompt: Prompt, trial: Trial, attempt: int, purpose: Purpose
@@ -75,11 +78,7 @@ class Exchanger:
         name = f"{trial.id.replace('/', '-')}-{purpose}{attempt}"
         started = time.monotonic()
         self._enter("waiting until idle")
-        idle = (
-            await wait_idle(lambda: self._look(session), session.dialect, limit_s=_IDLE_LIMIT_S)
-            if session.metrics_url
-            else None
-        )
+        idle_s = await self._idle(session)
         before = await self._kept(session, f"{name}-before")
         async with LagMeter() as meter:
             window = meter.window()
@@ -101,7 +100,7 @@ class Exchanger:
             before=before,
             samples=samples,
             client=client,
-            idle_wait_s=idle.waited_s if idle else None,
+            idle_wait_s=idle_s,
         )
         if session.metrics_url is None or before is None or _is_cut_off(exchange):
             return exchange
@@ -136,6 +135,22 @@ class Exchanger:
         finally:
             self.server_s += time.monotonic() - started
         return {"tokens": tokens, "seconds": time.monotonic() - started}
+
+    async def _idle(self, session: Session) -> float | None:
+        """Waits until the server is idle, and after an exchange in doubt until its page stands still:
+        what is counted late would be taken for foreign traffic. Seconds; `None` without a page."""
+        url = session.metrics_url
+        if url is None:
+            return None
+
+        async def look() -> Scrape:
+            return await self._look(session)
+
+        wait = await wait_idle(look, session.dialect, limit_s=_IDLE_LIMIT_S)
+        if url not in self._doubtful:
+            return wait.waited_s
+        still = await wait_still(look, still_s=_STILL_S, limit_s=_SETTLE_LIMIT_S)
+        return wait.waited_s + still.waited_s
 
     def _prepare(self, session: Session, prompt: Prompt, trial: Trial) -> tuple[Prepared, dict[str, object]]:
         """Everything that can be done before `sent`; a replay reuses the bytes of its cold prompt."""
@@ -184,6 +199,9 @@ class Exchanger:
         )
         after = await self._with_file(wait.last, page[0], name)
         self.server_s += time.monotonic() - started
+        if session.metrics_url is not None:
+            settled = wait.reached is True and exchange.failure is None
+            (self._doubtful.discard if settled else self._doubtful.add)(session.metrics_url)
         return msgspec.structs.replace(
             exchange, after=after, settle_s=wait.waited_s, settled=wait.reached is True
         )

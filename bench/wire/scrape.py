@@ -19,6 +19,8 @@ from bench.wire.client import Client, Reply
 from bench.wire.failures import StatusError
 
 _LARGE_PAGE = 8 * 1024  # characters; reading a full page would hold up the loop for milliseconds
+_AT_ONCE_NS = 1_000_000_000
+_REFUSALS = 3
 
 Clock = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]
@@ -81,16 +83,47 @@ async def wait_idle(
     """Wait until nothing runs or waits: after a timeout or Ctrl-C a server may still be prefilling.
 
     A page that does not tell ends the wait with `reached=None`; one that cannot be fetched just now
-    (a server that answers between batches) is looked at again.
+    (a server that answers between batches) is looked at again. A busy server answers late, one that
+    is gone refuses at once: after a few such refusals the request itself shall meet them.
     """
+    refusals = 0
 
     def idle(page: Scrape) -> bool | None:
+        nonlocal refusals
         if page.problem is not None and not page.values:
+            if page.status is None and page.took_ns < _AT_ONCE_NS:
+                refusals += 1
+                return False if refusals < _REFUSALS else None
             # A page that came but holds nothing we know will not tell in a minute either.
             return False if page.status in (None, 503) else None
+        refusals = 0
         return dialect.is_idle(page.values)
 
     return await _wait(look, idle, limit_s=limit_s, period_s=period_s, clock=clock, sleep=sleep)
+
+
+async def wait_still(
+    look: Look,
+    *,
+    still_s: float,
+    limit_s: float,
+    period_s: float = 0.1,
+    clock: Clock = time.monotonic,
+    sleep: Sleep = asyncio.sleep,
+) -> Wait:
+    """Wait until the page has not changed for `still_s`: some engines publish now and then, so that
+    what was counted last may be about to show. A page without values is not waited for.
+    """
+    first: list[tuple[float, dict[str, float]]] = []
+
+    def still(page: Scrape) -> bool | None:
+        if not page.values:
+            return None
+        if not first or first[0][1] != page.values:
+            first[:] = [(clock(), page.values)]
+        return clock() - first[0][0] >= still_s
+
+    return await _wait(look, still, limit_s=limit_s, period_s=period_s, clock=clock, sleep=sleep)
 
 
 async def wait_settled(
@@ -110,17 +143,22 @@ async def wait_settled(
     Settled means that finished requests moved by ours and the token counters agree with `usage`.
     After a failed request (`failed`) the engine may count no end at all (vLLM does not count a
     client that hung up); then an idle server on two equal pages is the sign, for gauges go stale.
+    The same pages end the wait, with `reached=None`, where counters fell: they will never hold ours.
     """
     previous: list[Scrape] = []
+    counters = {alias.name for alias in dialect.aliases if alias.kind == "counter"} & before.values.keys()
 
     def settled(page: Scrape) -> bool | None:
         if not page.values:
             return False if page.status in (None, 503) else None
-        if not failed:
+        fell = any(page.values.get(name, before.values[name]) < before.values[name] for name in counters)
+        if not failed and not fell:
             return dialect.settled(before.values, page.values, usage)
         same = bool(previous) and previous[-1].values == page.values
         previous[:] = [page]
-        return same and dialect.is_idle(page.values) is not False
+        if not same or dialect.is_idle(page.values) is False:
+            return False
+        return None if fell else True
 
     return await _wait(look, settled, limit_s=limit_s, period_s=period_s, clock=clock, sleep=sleep)
 

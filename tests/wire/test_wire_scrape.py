@@ -13,7 +13,7 @@ from bench.engines.base import Dialect
 from bench.records import Samples, Scrape, Usage
 from bench.wire.client import Client
 from bench.wire.sampler import Sampler
-from bench.wire.scrape import Look, Wait, scrape, wait_idle, wait_settled
+from bench.wire.scrape import Look, Wait, scrape, wait_idle, wait_settled, wait_still
 
 PAGE = """# TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0"} 1.0
@@ -124,6 +124,38 @@ def test_a_page_that_cannot_tell_ends_the_wait(silent: Scrape) -> None:
     assert (wait.reached, time.pauses) == (None, [])
 
 
+def test_a_server_that_refuses_at_once_again_and_again_is_gone_and_not_waited_for() -> None:
+    wait, time = idle(GONE, page(running=1, waiting=0), GONE, GONE, GONE, limit_s=900.0)
+    assert (wait.reached, time.pauses) == (None, [1, 1, 1, 1])
+
+
+def test_a_server_that_is_too_busy_to_answer_is_looked_at_for_as_long_as_the_limit_says() -> None:
+    late = Scrape(at_ns=0, took_ns=30_000_000_000, problem="no answer within 30 s")
+    wait, _ = idle(*[late] * 8, page(running=0, waiting=0))
+    assert wait.reached is True
+
+
+def still(*pages: Scrape, limit_s: float = 10.0) -> Wait:
+    time = Time()
+    return asyncio.run(
+        wait_still(
+            looks(*pages), still_s=2.0, limit_s=limit_s, period_s=1.0, clock=time.clock, sleep=time.sleep
+        )
+    )
+
+
+def test_a_page_stands_still_when_it_has_not_changed_for_that_long() -> None:
+    one, two = page(generation_tokens=1), page(generation_tokens=2)
+    assert (still(one).reached, still(one).waited_s) == (True, 2.0)
+    assert (still(one, two, one).reached, still(one, two, one).waited_s) == (True, 4.0)
+
+
+def test_a_page_that_never_stands_still_or_never_comes_is_given_up() -> None:
+    moving = [page(generation_tokens=count) for count in range(20)]
+    assert (still(*moving, limit_s=5.0).reached, still(*moving, limit_s=5.0).waited_s) == (False, 5.0)
+    assert (still(NO_METRICS).reached, still(NO_METRICS).waited_s) == (None, 0.0)
+
+
 def settle(before: Scrape, *pages: Scrape, failed: bool = False) -> tuple[Wait, Time]:
     time = Time()
     wait = asyncio.run(
@@ -161,6 +193,13 @@ def test_after_a_failure_two_equal_pages_of_an_idle_server_are_the_sign() -> Non
     stale = page(prompt_tokens=1100, generation_tokens=54, requests_finished=3, running=0, waiting=0)
     wait, time = settle(BEFORE, PARTLY, PARTLY, stale, stale, failed=True)
     assert (wait.reached, wait.last, len(time.pauses)) == (True, stale, 3)
+
+
+def test_counters_that_fell_and_stay_down_end_the_wait_without_being_settled() -> None:
+    fresh = page(prompt_tokens=0, generation_tokens=3, requests_finished=0, running=1, waiting=0)
+    ended = page(prompt_tokens=0, generation_tokens=4, requests_finished=1, running=0, waiting=0)
+    wait, time = settle(BEFORE, BEFORE, fresh, fresh, ended, ended)
+    assert (wait.reached, wait.last, len(time.pauses)) == (None, ended, 4)
 
 
 # --- sampler
