@@ -23,7 +23,7 @@ from msgspec import Struct
 from bench.errors import EngineError, SuiteError
 from bench.records import Endpoint, Failure, Timeouts
 from bench.wire.connection import RulerTransport, keep_alive
-from bench.wire.exchange import Prepared, Raw, Watch, finish, raw_of
+from bench.wire.exchange import Onlooker, Prepared, Raw, Watch, finish, raw_of
 from bench.wire.failures import StatusError, advice, classify, of_status, redact
 from bench.wire.recorder import Recorder
 
@@ -172,15 +172,18 @@ class Client:
         """
         await self._request("GET", path, timeout_s, None, client=self._open(self._warmer))
 
-    async def exchange(self, prepared: Prepared, *, keep_cancelled: bool = False) -> Raw:
+    async def exchange(
+        self, prepared: Prepared, *, keep_cancelled: bool = False, onlooker: Onlooker | None = None
+    ) -> Raw:
         """Send the request and record its answer. Failures are data; only cancellation is raised.
 
         With `keep_cancelled` a cancelled exchange returns what it had read, with a failure of kind
-        `cancelled`. No connection is left open either way.
+        `cancelled`. No connection is left open either way. `onlooker` is told about once a second how
+        far the answer is, off the path of the stamps.
         """
         transport = self._open(self._measured)
         recorder = Recorder(prepared.limit)
-        watch = Watch(recorder, prepared, sees_upload=self._ruler)
+        watch = Watch(recorder, prepared, sees_upload=self._ruler, onlooker=onlooker)
         headers: dict[str, str] = {}
         failure: Failure | None = None
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import httpx
@@ -66,6 +66,10 @@ class Raw(Struct, frozen=True, kw_only=True, eq=False):
     """What broke on the way; what the stream itself says is found by `finish`."""
 
 
+Onlooker = Callable[[bool, int], None]
+"""(text has come, bytes so far): told now and then while an exchange runs, for a display."""
+
+
 class Watch:
     """Deadlines of one exchange, and the decoding of what a long stream has piled up.
 
@@ -74,12 +78,15 @@ class Watch:
     to read afterwards.
     """
 
-    def __init__(self, recorder: Recorder, prepared: Prepared, *, sees_upload: bool) -> None:
+    def __init__(
+        self, recorder: Recorder, prepared: Prepared, *, sees_upload: bool, onlooker: Onlooker | None = None
+    ) -> None:
         self.decoder = StreamDecoder(prepared.endpoint)
         self.failure: Failure | None = None
         self._recorder = recorder
         self._prepared = prepared
         self._sees_upload = sees_upload
+        self._onlooker = onlooker
         self._timeout: asyncio.Timeout | None = None
         self._handle: asyncio.TimerHandle | None = None
         self._period_s = _TICK_S
@@ -108,6 +115,8 @@ class Watch:
             return
         if self._awaits_text or recorder.pending > _KEEP:
             self._decode_some()
+        if self._onlooker is not None:
+            self._onlooker(self.decoder.has_text, recorder.size)
         now_ns = time.monotonic_ns()
         failure, due_ns = self._next()
         if now_ns < due_ns:

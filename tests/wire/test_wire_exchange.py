@@ -230,6 +230,34 @@ def test_a_long_stream_is_decoded_while_it_runs() -> None:
 # --- failures
 
 
+def test_an_onlooker_is_told_when_text_comes_and_how_much_has_come() -> None:
+    told: list[tuple[bool, int]] = []
+    seen = asyncio.Event()
+
+    def look(has_text: bool, size: int) -> None:
+        told.append((has_text, size))
+        if has_text:
+            seen.set()
+
+    async def post(talk: Conversation) -> None:
+        await talk.stream(ROLE, end=False)
+        while not told:  # nothing but the role has come when the first look is taken
+            await asyncio.sleep(0.005)
+        await talk.chunk(TEXT)
+        await seen.wait()
+        await talk.chunk(END)
+        await talk.say(b"0\r\n\r\n")
+
+    async def work() -> Exchange:
+        async with serve(post) as stub, Client(stub.base_url()) as client:
+            prepared = prepare(client, first_token_s=0.4)  # looks are taken at that pace at least
+            return await record(await client.exchange(prepared, onlooker=look), prepared)
+
+    assert run(work()).text == "hi"
+    assert not told[0][0] and told[-1][0]
+    assert [size for _, size in told] == sorted(size for _, size in told)
+
+
 def test_nobody_listening_is_refused() -> None:
     async def main() -> Exchange:
         async with serve(lambda talk: talk.gone()) as stub:
