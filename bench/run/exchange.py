@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -15,9 +15,9 @@ from msgspec import Struct
 from bench.errors import EngineError
 from bench.prompting.compose import Prompt
 from bench.records import Exchange, Samples, Scrape, Trial
-from bench.run.progress import Progress
+from bench.run.progress import Phase, Progress
 from bench.run.session import Session
-from bench.wire.client import Prepared, finish
+from bench.wire.client import Prepared, Raw, finish
 from bench.wire.lag import LagMeter
 from bench.wire.sampler import Sampler
 from bench.wire.scrape import scrape, wait_idle, wait_settled, wait_still
@@ -168,15 +168,17 @@ class Exchanger:
         )
         return prepared, body.fields
 
-    async def _exchange(self, session: Session, prepared: Prepared) -> tuple[Any, Samples]:
+    async def _exchange(self, session: Session, prepared: Prepared) -> tuple[Raw, Samples]:
         """The measured part: a warm connection, the request, gauges sampled meanwhile."""
         with contextlib.suppress(EngineError):  # the exchange will meet the same trouble and record it
             await session.client.warm()
+        self._progress.bytes_read = 0
         self._enter("prefill")
+        work = session.client.exchange(prepared, keep_cancelled=True, onlooker=self._onlooker)
         if session.metrics_url is None:
-            return await session.client.exchange(prepared, keep_cancelled=True), Samples()
+            return await work, Samples()
         async with Sampler(lambda: self._look(session)) as sampler:
-            raw = await session.client.exchange(prepared, keep_cancelled=True)
+            raw = await work
         return raw, sampler.samples(raw.sent_ns, raw.sent_ns + raw.ended_ns)
 
     async def _settle(self, session: Session, exchange: Exchange, before: Scrape, name: str) -> Exchange:
@@ -226,7 +228,13 @@ class Exchanger:
         self._progress.kv_usage = found.values.get("kv_usage")
         return found
 
-    def _enter(self, phase: Any) -> None:
+    def _onlooker(self, has_text: bool, size: int) -> None:
+        """For the display: from the first text on the server decodes."""
+        self._progress.bytes_read = size
+        if has_text and self._progress.phase == "prefill":
+            self._enter("decode")
+
+    def _enter(self, phase: Phase) -> None:
         self._progress.enter(phase, time.monotonic_ns())
 
 
