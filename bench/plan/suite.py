@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from bench.errors import SuiteError
-from bench.plan.trials import task_name
 from bench.plan.hooks import server_of, server_problems, together_problems
+from bench.plan.trials import task_name
 from bench.records import (
     PromptSettings,
     RequestSettings,

@@ -23,12 +23,12 @@ from msgspec import Struct
 
 from bench.errors import SuiteError
 from bench.prompting.borders import IndexedCorpus, stop_offsets
-from bench.prompting.needle import trial_facts
+from bench.prompting.needle import piece_of, trial_needles
 from bench.prompting.salts import SaltBook
 from bench.prompting.tasks import Piece, Task, load_task
 from bench.prompting.template import Message, Template, chat
 from bench.prompting.tokens import Ids, Tokenizer
-from bench.records import PromptRecipe, PromptSettings, Trial
+from bench.records import Needle, PromptRecipe, PromptSettings, Trial
 
 SMALLEST_BODY = 8
 """Tokens of text that every prompt holds at least."""
@@ -62,7 +62,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """Salt and rest as one text: the prompt of a completion."""
-        return f"{self.recipe.salt}\n{self.rest}" if self.recipe.salt else self.rest
+        return joined(self.recipe.salt, self.rest)
 
     def fields(self) -> dict[str, object]:
         """The request body's fields that hold the prompt; merge them into the request."""
@@ -75,11 +75,16 @@ class Prompt(Struct, frozen=True, kw_only=True):
         return fields
 
 
+def joined(salt: str, rest: str) -> str:
+    """The text of a completion: the salt is a line of its own, and no line where there is none."""
+    return f"{salt}\n{rest}" if salt else rest
+
+
 def prompt_fields(endpoint: str, salt: str, rest: str, ids: Ids | None = None) -> dict[str, object]:
     """`messages` or `prompt` of a request."""
     if endpoint == "chat":
         return {"messages": chat(salt, rest)}
-    return {"prompt": ids.tolist() if ids is not None else f"{salt}\n{rest}"}
+    return {"prompt": ids.tolist() if ids is not None else joined(salt, rest)}
 
 
 class _Body(Struct, frozen=True, kw_only=True):
@@ -131,7 +136,7 @@ class Composer:
         """
         key = _key(trial, attempt, pair)
         place = (f"{self._seed}/{trial.tier}/{trial.task}", trial.repeat)
-        return self._make(trial.tier, trial.task, key, place, pair, self._pieces(trial))
+        return self._make(trial.tier, trial.task, key, place, pair, self._needles(trial))
 
     def salted(self, prompt: Prompt, trial: Trial, attempt: int = 1) -> Prompt:
         """The same text behind another salt of the same length, and nothing else changed."""
@@ -145,7 +150,7 @@ class Composer:
     def compose_warmup(self, tokens: int, *, number: int = 0, pair: str = "") -> Prompt:
         """A prompt of other text behind a salt of its own, for a request that is not measured."""
         key = f"warmup/{pair}/{number}"
-        return self._make(tokens, self.settings.task, key, (f"{self._seed}/warmup", number), pair, ())
+        return self._make(tokens, self.settings.tasks[0], key, (f"{self._seed}/warmup", number), pair, ())
 
     def again(self, recipe: PromptRecipe, trial: Trial, *, pair: str = "") -> Prompt:
         """The prompt that an interrupted run made for a trial, from its recipe, proven by its hash.
@@ -154,7 +159,8 @@ class Composer:
         """
         rows = np.flatnonzero(self.corpus.starts[:, 0] == recipe.start)
         if self.corpus.sha256 == recipe.corpus_sha256:
-            fit = self._fitter(recipe.tokens, self._task(recipe.task), recipe.salt, self._pieces(trial))
+            needles = self._needles(trial)
+            fit = self._fitter(recipe.tokens, self._task(recipe.task), recipe.salt, needles)
             for row in rows:
                 body = fit(int(row), _MOST_FILLER, False) or fit(int(row), _MOST_FILLER, True)
                 if body is None:
@@ -163,7 +169,7 @@ class Composer:
                     recipe.salt,
                     recipe.cache_salt,
                     body.rest,
-                    self._recipe(recipe.tokens, recipe.task, body),
+                    self._recipe(recipe.tokens, recipe.task, body, needles),
                     pair=pair,
                 )
                 if prompt.recipe.sha256 == recipe.sha256:
@@ -175,10 +181,8 @@ class Composer:
 
     # --- how it is done ---
 
-    def _pieces(self, trial: Trial) -> tuple[Piece, ...]:
-        if trial.task != "needle":
-            return ()
-        return tuple(fact.piece for fact in trial_facts(trial, self._seed))
+    def _needles(self, trial: Trial) -> tuple[Needle, ...]:
+        return trial_needles(trial, self._seed) if trial.task == "needle" else ()
 
     def _task(self, name: str) -> Task:
         if name not in self._tasks:
@@ -197,8 +201,8 @@ class Composer:
         if self.template.endpoint == "chat":
             return self.template.overhead + self.tokenizer.count(salt) + self.tokenizer.count(rest)
         if self.template.endpoint == "tokens":
-            return self.template.overhead + len(self._ids(f"{salt}\n{rest}"))
-        return self.template.overhead + self.tokenizer.count(f"{salt}\n{rest}")
+            return self.template.overhead + len(self._ids(joined(salt, rest)))
+        return self.template.overhead + self.tokenizer.count(joined(salt, rest))
 
     def _ids(self, text: str) -> Ids:
         """Ids of a text, kept for the next call: counting and sending need the same ones."""
@@ -215,30 +219,29 @@ class Composer:
         key: str,
         place: tuple[str, int],
         pair: str,
-        pieces: tuple[Piece, ...],
+        needles: tuple[Needle, ...],
     ) -> Prompt:
         task = self._task(task_name)
         salt, cache_salt = self._salt(key)
-        need = self._need(tokens, task, pieces)
-        fit = self._fitter(tokens, task, salt, pieces)
+        need = self._need(tokens, task, needles)
+        fit = self._fitter(tokens, task, salt, needles)
         usual = max(8, min(_MOST_FILLER, tokens // 16))
         for filler, closer in ((usual, False), (usual, True), (_MOST_FILLER, True)):
             for row in self._rows(place, need):
                 body = fit(row, filler, closer)
                 if body is not None:
-                    return self._prompt(
-                        salt, cache_salt, body.rest, self._recipe(tokens, task_name, body), pair=pair
-                    )
+                    recipe = self._recipe(tokens, task_name, body, needles)
+                    return self._prompt(salt, cache_salt, body.rest, recipe, pair=pair)
         raise SuiteError(
             f"corpus {self.corpus.name!r} gives no prompt of exactly {tokens} tokens: it has too few places "
             "to cut (blanks, line ends); give natural text, not tables or data without blanks."
         )
 
-    def _need(self, tokens: int, task: Task, pieces: tuple[Piece, ...]) -> int:
+    def _need(self, tokens: int, task: Task, needles: tuple[Needle, ...]) -> int:
         """Tokens of the body, nearly; refuses what cannot be."""
         tail = self._tail(task)
         behind = self.tokenizer.count("a" + tail) - self.tokenizer.count("a")
-        extra = sum(self.tokenizer.count(piece.text) + 1 for piece in pieces)
+        extra = sum(self.tokenizer.count(piece_of(needle).text) + 1 for needle in needles)
         salt = self._salts.tokens + (self.template.endpoint != "chat")
         need = tokens - self.template.overhead - salt - behind - extra
         if need < SMALLEST_BODY:
@@ -282,13 +285,14 @@ class Composer:
             yield (offset + number * step + attempt) % eligible
 
     def _fitter(
-        self, tokens: int, task: Task, salt: str, pieces: tuple[Piece, ...]
+        self, tokens: int, task: Task, salt: str, needles: tuple[Needle, ...]
     ) -> Callable[[int, int, bool], _Body | None]:
         """A function of (start row, most filler, closer) that gives the body of exact length, or `None`.
 
         `closer`: where known borders lie too far apart, look for one between them by counting.
         """
-        tail, first_need = self._tail(task), self._need(tokens, task, pieces)
+        tail, first_need = self._tail(task), self._need(tokens, task, needles)
+        pieces = tuple(piece_of(needle) for needle in needles)
 
         def fit(row: int, most: int, closer: bool) -> _Body | None:
             start, begin = (int(number) for number in self.corpus.starts[row])
@@ -337,7 +341,7 @@ class Composer:
                 high = middle
         return (at + int(offsets[low]), missing - cost_low) if low >= 0 else (at, missing)
 
-    def _recipe(self, tokens: int, task: str, body: _Body) -> PromptRecipe:
+    def _recipe(self, tokens: int, task: str, body: _Body, needles: tuple[Needle, ...]) -> PromptRecipe:
         return PromptRecipe(
             sha256="",
             tokens=tokens,
@@ -345,6 +349,8 @@ class Composer:
             corpus=self.corpus.name,
             corpus_sha256=self.corpus.sha256,
             task=task,
+            acceptance_class=self._task(task).acceptance,
+            needles=needles,
             start=body.start,
             filler=body.filler,
             overhead=self.template.overhead,
@@ -355,9 +361,9 @@ class Composer:
         self, salt: str, cache_salt: str | None, rest: str, recipe: PromptRecipe, *, pair: str
     ) -> Prompt:
         endpoint = self.template.endpoint
-        ids = self._ids(f"{salt}\n{rest}") if endpoint == "tokens" else None
+        ids = self._ids(joined(salt, rest)) if endpoint == "tokens" else None
         (content,) = prompt_fields(endpoint, salt, rest, ids).values()
-        text = f"{salt}\n{rest}" if self.settings.keep_text else None
+        text = joined(salt, rest) if self.settings.keep_text else None
         done = msgspec.structs.replace(
             recipe,
             sha256=hashlib.sha256(msgspec.json.encode(content)).hexdigest(),

@@ -41,8 +41,9 @@ TOKEN_IDS = Template(endpoint="tokens", overhead=0, fixed_prefix=0)
 
 
 def chat(salt: str, user: str) -> list[Message]:
-    """The messages of a prompt: the salt in a system message of ours, before any default one."""
-    return [{"role": "system", "content": salt}, {"role": "user", "content": user}]
+    """The messages of a prompt: the salt, if any, in a system message of ours, before any default one."""
+    opening: list[Message] = [{"role": "system", "content": salt}] if salt else []
+    return [*opening, {"role": "user", "content": user}]
 
 
 def measure_template(count_chat: CountChat, tokenizer: Tokenizer) -> Template:

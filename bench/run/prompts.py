@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +88,11 @@ async def composers(
 
 
 def _try_out(composer: Composer, info: RunInfo) -> None:
-    """Composes the shortest and the longest prompt once: a corpus that is too short, a tier that is
-    too small or a task that is not there is found before anything is written."""
+    """Composes the shortest and the longest prompt of each task once: a corpus that is too short, a
+    tier that is too small or a task that is not there is found before anything is written."""
     tiers = sorted(info.suite.tiers)
-    for tier in dict.fromkeys((tiers[0], tiers[-1])):
-        trial = Trial(
-            id="check", route="check", tier=tier, condition="cold", repeat=0, task=info.suite.prompt.task
-        )
+    for tier, task in product(dict.fromkeys((tiers[0], tiers[-1])), info.suite.prompt.tasks):
+        trial = Trial(id="check", route="check", tier=tier, condition="cold", repeat=0, task=task)
         composer.compose(trial, pair="check")
 
 

@@ -106,7 +106,7 @@ class Runner:
                     tier=tier,
                     condition="cold",
                     repeat=0,
-                    task=self._suite.prompt.task,
+                    task=self._suite.prompt.tasks[0],
                 )
                 if name in self._gone:
                     continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,23 @@ def test_routes_on_separate_servers_are_interleaved_unless_told_otherwise() -> N
 def test_a_mistake_is_named_with_its_place_and_what_is_allowed(old: str, new: str, message: str) -> None:
     with pytest.raises(SuiteError, match=message):
         parse_suite(GOOD.replace(old, new, 1), name="f.toml")
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ("[]", "the name of a task, or a list of them"),
+        ('""', "the name of a task, or a list of them"),
+        ('["extract", "extract"]', "two are called 'extract'"),
+        ('["extract", "mine/extract.md"]', "two are called 'extract'"),
+        ('["extract", "mine/my task.md"]', "among several a name is letters"),
+        ("3", "prompt.task = 3"),
+    ],
+)
+def test_tasks_that_no_trial_could_be_named_after_are_refused(task: str, message: str) -> None:
+    text = f'[suite]\nname = "s"\ntiers = [512]\n[prompt]\ntask = {task}\n'
+    with pytest.raises(SuiteError, match=re.escape(message)):
+        parse_suite(text + '[[route]]\nname = "a"\nbase_url = "http://h:1/v1"\n')
 
 
 def test_a_key_pasted_for_the_name_of_its_variable_is_not_repeated() -> None:

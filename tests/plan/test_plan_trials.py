@@ -6,18 +6,61 @@ from bench.plan.suite import parse_suite
 from bench.plan.trials import cache_of, groups, pair_key, plan
 from bench.records import Suite
 
+OVER = 'conditions = ["cold", "over-limit"]'
 
-def suite(*, repeats: int = 2, ports: tuple[int, ...] = (1, 2, 3), extra: str = "") -> Suite:
+
+def suite(
+    *,
+    repeats: int = 2,
+    ports: tuple[int, ...] = (1, 2, 3),
+    extra: str = "",
+    prompt: str = "",
+    keys: str = "",
+) -> Suite:
     routes = "".join(
         f'[[route]]\nname = "{name}"\nbase_url = "http://h:{port}/v1"\n{extra}\n'
         for name, port in zip("abc", ports, strict=True)
     )
-    return parse_suite(f'[suite]\nname = "s"\ntiers = [1024, 512]\nrepeats = {repeats}\nseed = 0\n{routes}')
+    head = f'[suite]\nname = "s"\ntiers = [1024, 512]\nrepeats = {repeats}\nseed = 0\n{keys}\n'
+    return parse_suite(f"{head}[prompt]\n{prompt}\n{routes}")
 
 
 def test_a_cold_is_followed_by_its_replays_and_then_its_salted_twin() -> None:
     ids = [trial.id for trial in plan(suite())][:4]
     assert ids == ["a/512/cold/1", "a/512/replay/1.1", "a/512/replay/1.2", "a/512/salted/1"]
+
+
+def test_several_tasks_are_trials_of_their_own_and_each_goes_through_all_routes() -> None:
+    trials = plan(suite(repeats=1, prompt='task = ["edit-code", "mine/open.md"]'))
+    found = [(group[0].id, len(group)) for group in groups(trials)][:7]
+    assert found == [
+        ("a/512/cold/1~edit-code", 4),
+        ("b/512/cold/1~edit-code", 4),
+        ("c/512/cold/1~edit-code", 4),
+        ("a/512/cold/1~open", 4),
+        ("b/512/cold/1~open", 4),
+        ("c/512/cold/1~open", 4),
+        ("a/1024/cold/1~edit-code", 4),
+    ]
+    assert [trial.id for trial in groups(trials)[0]][1:3] == [
+        "a/512/replay/1.1~edit-code",
+        "a/512/replay/1.2~edit-code",
+    ]
+    assert {trial.task for trial in trials} == {"edit-code", "mine/open.md"}
+    assert len({trial.id for trial in trials}) == len(trials) == 3 * 2 * 2 * 4
+
+
+def test_a_list_of_one_task_is_planned_like_its_name() -> None:
+    assert plan(suite(prompt='task = ["extract"]')) == plan(suite(prompt='task = "extract"'))
+
+
+def test_each_task_has_both_sides_of_the_drafter_limit() -> None:
+    text = 'speculation = { method = "mtp", num_speculative_tokens = 2 }'
+    asked = suite(repeats=1, extra=text, prompt='task = ["edit-code", "open-ended"]', keys=OVER)
+    ids = [trial.id for trial in plan(asked, {"a": 4096}) if trial.side]
+    assert ids == [
+        f"a/{side}-limit/cold/1~{task}" for side in ("under", "over") for task in ("edit-code", "open-ended")
+    ]
 
 
 def test_every_trial_is_planned_once() -> None:

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import prompting_kinds as kinds
 import pytest
 import regex
@@ -23,10 +24,10 @@ from bench.prompting import synthetic
 from bench.prompting.borders import IndexedCorpus, index_corpus
 from bench.prompting.compose import Composer, Prompt
 from bench.prompting.corpus import Corpus, load_corpus
-from bench.prompting.needle import grade, trial_facts
+from bench.prompting.needle import piece_of, trial_needles
 from bench.prompting.template import TOKEN_IDS, Template
 from bench.prompting.tokens import ServerTokenizer, Tokenizer
-from bench.records import PromptSettings, TokenizerIdentity, Trial
+from bench.records import PromptRecipe, PromptSettings, TokenizerIdentity, Trial
 
 Make = Callable[[str], tuple[Tokenizer, Any]]
 CHAT = Template(endpoint="chat", overhead=14, fixed_prefix=3)
@@ -282,6 +283,40 @@ def test_the_hash_is_of_what_is_sent_and_text_is_kept_only_when_asked(make: Make
     assert kept.recipe.text == kept.text
 
 
+def test_the_class_of_a_task_is_recorded_with_its_prompt(make: Make) -> None:
+    chosen = composer(make, "own", "code")
+    found = {task: chosen.compose(trial(400, task=task)).recipe for task in ("edit-code", "open-ended")}
+    assert {task: recipe.acceptance_class for task, recipe in found.items()} == {
+        "edit-code": "high",
+        "open-ended": "low",
+    }
+    assert found["edit-code"].start != found["open-ended"].start  # each has a body of its own
+    assert (
+        chosen.salted(chosen.compose(trial(400, task="edit-code")), trial(400)).recipe.acceptance_class
+        == "high"
+    )
+    assert not found["edit-code"].needles
+
+
+@pytest.mark.parametrize(("endpoint", "sent"), [("completions", "Some text."), ("tokens", [4, 5])])
+def test_without_a_salt_nothing_stands_before_the_text(endpoint: Any, sent: object) -> None:
+    recipe = PromptRecipe(
+        sha256="", tokens=2, endpoint=endpoint, corpus="c", corpus_sha256="", task="continue", start=0
+    )
+    ids = np.array([4, 5]) if endpoint == "tokens" else None
+    prompt = Prompt(recipe=recipe, rest="Some text.", token_ids=ids)
+    assert prompt.fields() == {"prompt": sent}
+    assert prompt.text == "Some text."
+
+
+def test_without_a_salt_a_chat_has_no_empty_system_message() -> None:
+    recipe = PromptRecipe(
+        sha256="", tokens=2, endpoint="chat", corpus="c", corpus_sha256="", task="continue", start=0
+    )
+    asked = Prompt(recipe=recipe, rest="Some text.").fields()["messages"]
+    assert asked == [{"role": "user", "content": "Some text."}]
+
+
 # --- needles --------------------------------------------------------------------------------------
 
 
@@ -291,11 +326,11 @@ def test_needles_stand_at_their_depths_in_a_prompt_of_exact_length(make: Make) -
     prompt = chosen.compose(asked)
     assert library_count(make("own")[1], prompt, CHAT) == 3000
     body = prompt.rest.partition("\n\nHidden in the text")[0]
-    hidden = trial_facts(asked, 1)
-    for fact in hidden:
-        place = body.index(f"\n{fact.piece.text}\n") / len(body)
-        assert abs(place - fact.depth) < 0.08
-    assert grade("\n".join(f"{f.vault}: {f.code}" for f in hidden), hidden).score == 1
+    assert len(prompt.recipe.needles) == 5
+    assert prompt.recipe.needles == trial_needles(asked, 1)
+    for needle in prompt.recipe.needles:
+        place = body.index(f"\n{piece_of(needle).text}\n") / len(body)
+        assert abs(place - needle.depth) < 0.08
 
 
 # --- refusals -------------------------------------------------------------------------------------

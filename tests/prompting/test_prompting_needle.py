@@ -1,51 +1,38 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from bench.errors import SuiteError
-from bench.prompting.needle import divergence, facts, grade
-from bench.prompting.tokens import Tokenizer
-
-Make = Callable[[str], tuple[Tokenizer, Any]]
+from bench.prompting.needle import needles, piece_of, trial_needles
+from bench.records import Trial
 
 
-def test_facts_are_seeded_and_all_different() -> None:
-    one = facts("s", [n / 50 for n in range(51)])
-    assert one == facts("s", [n / 50 for n in range(51)]) != facts("t", [n / 50 for n in range(51)])
-    assert len({f.vault for f in one}) == len({f.code for f in one}) == 51
-    assert all(len(f.code) == 6 for f in one)
+def test_needles_are_seeded_and_all_different() -> None:
+    depths = [n / 50 for n in range(51)]
+    one = needles("s", depths)
+    assert one == needles("s", depths) != needles("t", depths)
+    assert len({n.vault for n in one}) == len({n.code for n in one}) == 51
+    assert all(len(n.code) == 6 for n in one)
+    assert [n.depth for n in one] == depths
 
 
 @pytest.mark.parametrize("depths", [[], [1.5], [-0.1], [0.5] * 101])
 def test_depths_outside_the_text_are_refused(depths: list[float]) -> None:
     with pytest.raises(SuiteError, match="depths must be"):
-        facts(1, depths)
+        needles(1, depths)
 
 
-def test_an_answer_is_graded_fact_by_fact_and_to_the_digit() -> None:
-    hidden = facts("s", [0.1, 0.5, 0.9])
-    a, b, c = hidden
-    assert (
-        grade(f"1. **{a.vault}**: {a.code}\n- {b.vault} = {b.code}.\n{c.vault}: `{c.code}`", hidden).score
-        == 1
-    )
-    assert grade(f"{a.vault}: {a.code}0\n{b.vault}: {b.code[:5]}\n", hidden).found == (False, False, False)
-    assert grade(f"{a.vault}: {b.code}\n{b.vault}: {b.code}", hidden).found == (False, True, False)
-    assert grade(f"{a.vault}: {a.code}\n{a.vault}: 111111", hidden).found[0] is False
-    assert grade(f"{a.vault}:\n{a.code}", hidden).found[0] is False
-    assert grade("", hidden).score == 0
+def test_a_needle_is_one_line_with_its_vault_and_its_code() -> None:
+    needle = needles(1, [0.25])[0]
+    piece = piece_of(needle)
+    assert needle.vault in piece.text and f" {needle.code}." in piece.text and "\n" not in piece.text
+    assert piece.depth == 0.25
 
 
-def test_greedy_answers_are_compared_token_by_token(make: Make) -> None:
-    tokenizer, _ = make("own")
-    same, other = "the river and the market", "the river and the harbour"
-    ids = tokenizer.encode(same).tolist()
-    found = divergence(tokenizer, same, other)
-    assert ids[: found.first] == tokenizer.encode(other).tolist()[: found.first]
-    assert found.first == len(tokenizer.encode("the river and the"))
-    assert found.share == found.first / found.tokens
-    assert divergence(tokenizer, same, same).first is None
-    assert divergence(tokenizer, "", same).share == 1.0
+def test_repeats_and_tiers_hide_other_needles_and_replays_the_same() -> None:
+    def of(tier: int, repeat: int, condition: str = "cold") -> tuple[object, ...]:
+        trial = Trial(id="x", route="r", tier=tier, condition=condition, repeat=repeat, task="needle")
+        return trial_needles(trial, 7)
+
+    assert of(500, 1) == of(500, 1, "replay") == of(500, 1, "salted")
+    assert len({of(500, 1), of(500, 2), of(600, 1)}) == 3
