@@ -136,7 +136,6 @@ def _to_suite(file: SuiteFile, budget_s: float | None) -> Suite:
                 "base_url": route.base_url.rstrip("/"),
                 "setting": {key: str(value) for key, value in route.setting.items()},
                 "server": server_of(route.server),
-                "log": route.log or (route.server.log if route.server else None),
             }
         )
         for route in file.route

@@ -9,6 +9,8 @@ from typing import Literal
 from bench.records import Trial
 
 Phase = Literal[
+    "starting the server",
+    "stopping the server",
     "connecting",
     "composing",
     "warming up",

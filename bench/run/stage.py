@@ -1,0 +1,178 @@
+"""The routes that are open at the moment: their servers where the run starts them, their sessions."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from bench.prompting.compose import Composer
+from bench.records import Exchange, Route, RunInfo, Suite
+from bench.run.checks import Check, check_route
+from bench.run.limits import with_limits
+from bench.run.progress import Phase, Progress
+from bench.run.prompts import composers
+from bench.run.routes import Register, Server, check_servers
+from bench.run.serverlog import ServerLog, server_logs
+from bench.run.session import Session, api_key, connect
+from bench.wire.client import Client
+
+
+def client_for(route: Route) -> Client:
+    """A client with the route's key, certificate authority and proxy."""
+    return Client(
+        route.base_url,
+        api_key=api_key(route),
+        ca_file=route.ca_file,
+        insecure=route.insecure,
+        proxy=route.proxy,
+        connect_s=route.request.timeouts.connect_s,
+    )
+
+
+class Stage:
+    """Opens and closes routes; use as a context manager, which closes all that are open.
+
+    `folder`: where the suite's relative paths start. `results`: where runs keep which servers they
+    have started. `force`: a route that fails a check is opened all the same.
+    """
+
+    def __init__(
+        self, suite: Suite, folder: Path, progress: Progress, *, results: Path, force: bool = False
+    ) -> None:
+        check_servers(suite, folder)
+        self._suite = suite
+        self._folder = folder
+        self._progress = progress
+        self._force = force
+        self._register = Register(results)
+        self._run: Path | None = None
+        self._servers: dict[str, Server] = {}
+        self._stacks: dict[str, contextlib.AsyncExitStack] = {}
+        self._salts: dict[str, list[str]] = {}
+        self.sessions: dict[str, Session] = {}
+        """By route; only those that are open."""
+        self.composers: dict[str, Composer] = {}
+        self.logs: dict[str, ServerLog] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        async with contextlib.AsyncExitStack() as stack:  # one that fails to close holds up no other
+            for name in list(self._stacks):
+                stack.push_async_callback(self.close, name)
+
+    def first(self) -> list[str]:
+        """Routes to be open from the beginning: those that are up anyway, and of ours the first, or all
+        where routes take turns."""
+        ours = [route.name for route in self._suite.routes if route.server is not None]
+        later = () if self._suite.interleave else ours[1:]
+        return [route.name for route in self._suite.routes if route.name not in later]
+
+    def is_ours(self, name: str) -> bool:
+        """Whether the run starts and stops this route's server."""
+        return self._suite.route(name).server is not None
+
+    def keep_in(self, run: Path, earlier: Sequence[Exchange] = ()) -> None:
+        """From now on servers are registered, and their logs kept, in this run directory.
+
+        `earlier`: what former sessions sent, whose salts are not to be used again.
+        """
+        self._run = run
+        self._register.keep_in(run)
+        for exchange in earlier:
+            self._salts.setdefault(exchange.trial.route, []).append(exchange.prompt.salt)
+        theirs = tuple(route for route in self._suite.routes if route.server is None)
+        suite = msgspec.structs.replace(self._suite, routes=theirs)
+        self.logs.update(server_logs(suite, run, self._folder))
+        for name, server in self._servers.items():
+            self.logs[name] = ServerLog(server.log(), run)
+
+    async def open(self, name: str) -> Session:
+        """Starts the route's server where that is ours to do, and connects.
+
+        Raises `BenchError`; nothing of the route is left open then.
+        """
+        route = self._suite.route(name)
+        async with contextlib.AsyncExitStack() as stack:
+            client = await stack.enter_async_context(client_for(route))
+            if route.server is not None:
+                server = Server(route, self._folder, self._register, self._progress.notes.append)
+                stack.push_async_callback(server.stop)
+                self._enter("starting the server")
+                await server.start(client)
+                self._servers[name] = server
+            session = await self._connect(route, client)
+            self._stacks[name] = stack.pop_all()
+        return session
+
+    async def _connect(self, route: Route, client: Client) -> Session:
+        session = with_limits(self._suite, await connect(route, client), self._folder)
+        self.sessions[route.name] = session
+        if route.name in self._servers and self._run is not None:
+            self.logs[route.name] = ServerLog(self._servers[route.name].log(), self._run)
+        return session
+
+    async def bring(self, name: str, info: RunInfo) -> list[Check]:
+        """Opens a route whose turn has come: server, checks, composer. Returns what was not ok.
+
+        The run's facts and tokenizers take it in. Raises the error of the first failed check, unless
+        forced; the route is closed then.
+        """
+        session = await self.open(name)
+        try:
+            checks = await check_route(self._suite, session, folder=self._folder)
+            failed = [one for one in checks if one.state == "fail"]
+            if failed and not self._force:
+                raise failed[0].error()
+            # Salts of other routes do not count: their caches are others, and pairs need equal prompts.
+            taken = self._salts.get(name, ())
+            made = await composers(info, {name: session}, folder=self._folder, taken=taken)
+        except BaseException:
+            await self.close(name)
+            raise
+        self.composers.update(made)
+        info.facts[name] = session.facts
+        info.tokenizers[name] = made[name].tokenizer.identity
+        return [one for one in checks if one.state != "ok"]
+
+    async def fallen(self, exchange: Exchange) -> str | None:
+        """How the server of a failed exchange has ended; `None`: it lives, or is not ours."""
+        server = self._servers.get(exchange.trial.route)
+        if server is None or exchange.failure is None:
+            return None
+        return await server.fallen(refused=exchange.failure.kind in ("refused", "connect_timeout"))
+
+    def may_restart(self, name: str) -> bool:
+        """Whether the suite allows this server one more start."""
+        return self._servers[name].may_restart()
+
+    async def restart(self, name: str) -> Session:
+        """Starts a server that fell again, and connects anew. Raises `EngineError` when it does not come."""
+        server, client = self._servers[name], self.sessions[name].client
+        self._enter("starting the server")
+        await server.stop()
+        await server.start(client)
+        return await self._connect(server.route, client)
+
+    async def close(self, name: str) -> None:
+        """Stops the route's server if it is ours, and lets the route go."""
+        stack = self._stacks.pop(name, None)
+        self.sessions.pop(name, None)
+        if stack is not None:
+            if self._servers.pop(name, None) is not None:
+                self.logs.pop(name, None)
+                self._enter("stopping the server")
+            await stack.aclose()
+
+    def _enter(self, phase: Phase) -> None:
+        self._progress.trial = None
+        self._progress.enter(phase, time.monotonic_ns())
