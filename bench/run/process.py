@@ -7,7 +7,6 @@ the end of a pipe) ends the group in its place.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import subprocess
@@ -27,12 +26,13 @@ GRACE_S = 30.0
 """From the signal TERM to KILL: a large server needs a while to let go of its GPUs."""
 DOWN_LIMIT_S = 120.0
 _LOOK_S = 0.05
+_PROC = Path("/proc")
 _LAST_LINES = 5
 _LINE_CHARACTERS = 300
 _TAIL_BYTES = 16 * 1024
 _GUARD = (
-    'read -r _; kill -TERM -- "-$1" || exit 0; n=0; '
-    'while [ $n -lt "$2" ] && kill -0 -- "-$1"; do sleep 1; n=$((n + 1)); done; kill -KILL -- "-$1"'
+    'read -r _; kill -s TERM -- "-$1" || exit 0; n=0; '
+    'while [ $n -lt "$2" ] && kill -s 0 -- "-$1"; do sleep 1; n=$((n + 1)); done; kill -s KILL -- "-$1"'
 )
 
 
@@ -153,7 +153,7 @@ class ServerProcess:
 
     async def _gone_within(self, limit_s: float) -> None:
         end = time.monotonic() + limit_s
-        while self._process.poll() is None or _signal_group(self.pid, 0):
+        while self._process.poll() is None or _group_lives(self.pid):
             if time.monotonic() >= end:
                 return
             await asyncio.sleep(_LOOK_S)
@@ -188,6 +188,24 @@ def _signal_group(group: int, number: int) -> bool:
     except PermissionError:  # only remains that their parent has not collected yet (macOS)
         return False
     return True
+
+
+def _group_lives(group: int) -> bool:
+    """Whether anything of the group still runs; what only waits to be collected does not."""
+    if not _signal_group(group, 0):
+        return False
+    if not _PROC.is_dir():
+        return True
+    return any(_stat(path)[2:3] == [str(group)] for path in _PROC.glob("[0-9]*/stat"))
+
+
+def _stat(path: Path) -> list[str]:
+    """A process's state, parent, group ... as Linux lists them; empty when it is no longer there."""
+    try:
+        fields = path.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+    return [] if fields[:1] in (["Z"], ["X"]) else fields
 
 
 def _size(file: IO[bytes]) -> int:
@@ -226,15 +244,10 @@ class Identity(Struct, frozen=True, kw_only=True):
 
 def identity(pid: int) -> Identity | None:
     """Of a running process; `None` when there is none, or it cannot be told."""
-    with contextlib.suppress(OSError, IndexError):
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-        fields = stat.rpartition(")")[2].split()
-        if fields[0] in ("Z", "X"):
-            return None
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return Identity(pid=pid, started=fields[19], boot=boot)
-    if Path("/proc/self/stat").exists():
-        return None
+    if _PROC.is_dir():
+        fields = _stat(_PROC / str(pid) / "stat")
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return Identity(pid=pid, started=fields[19], boot=boot) if fields else None
     result = subprocess.run(  # noqa: S603 - fixed words and a number
         ["ps", "-o", "lstart=", "-p", str(pid)],  # noqa: S607 - wherever the system has it
         capture_output=True,
