@@ -1,0 +1,189 @@
+"""`ctxbench watch`, `ctxbench status`: a server that others use, and a run in progress."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from bench.analysis.watch_totals import Totals
+    from bench.run.status import Status
+    from bench.run.watch import Seen
+
+INTERRUPTED = 130
+
+Json = Annotated[bool, typer.Option("--json", help="Print for machines: one JSON object a line.")]
+
+
+def watch(
+    url: Annotated[str, typer.Argument(help="The server or its metrics page; or the directory of a watch.")],
+    every: Annotated[float, typer.Option(min=0.02, max=3600, help="Seconds between two looks.")] = 1.0,
+    for_: Annotated[
+        str | None, typer.Option("--for", help="End after this time: 90, 90s, 10m, 8h. Default: Ctrl-C.")
+    ] = None,
+    requests: Annotated[int | None, typer.Option(min=1, help="End after so many finished requests.")] = None,
+    log: Annotated[
+        str | None, typer.Option(help="The server's log: a file, docker:NAME or journal:UNIT.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Keep everything in this new run directory.")] = None,
+    engine: Annotated[str | None, typer.Option(help="vllm, sglang or llamacpp. Default: detected.")] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option(help="Environment variable that holds the key, if one is needed.")
+    ] = None,
+    ca_file: Annotated[str | None, typer.Option(help="Certificate authority of the server.")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Do not verify TLS.")] = False,
+    json: Json = False,
+) -> None:
+    """Watch a server that others use: reads its metrics page, never sends it a request to generate.
+
+    A request that was alone on the server is shown with all its numbers; of several at once, their
+    totals. Ctrl-C prints the sums. A directory that --out made is shown again. Example:
+
+        ctxbench watch http://localhost:8000 --every 0.5 --for 8h --out results/friday
+    """
+    from bench.analysis.watch_totals import Totals
+    from bench.run.watch import Hearer, WatchOrder
+    from bench.run.watch import watch as watch_server
+    from bench.wire.loop import run as run_loop
+
+    if Path(url).is_dir():
+        _show_again(Path(url), json)
+        return
+    order = WatchOrder(
+        url=url,
+        every_s=every,
+        for_s=None if for_ is None else _seconds(for_),
+        requests=requests,
+        log=log,
+        out=out,
+        engine=engine,
+        api_key_env=api_key_env,
+        ca_file=ca_file,
+        insecure=insecure,
+    )
+    totals = Totals()
+    hearer = Hearer(seen=lambda seen: _print_seen(seen, json), note=_note)
+    started = time.monotonic()
+    try:
+        run_loop(watch_server(order, hearer, totals))
+    except KeyboardInterrupt:
+        _print_totals(totals, time.monotonic() - started, json)
+        raise typer.Exit(INTERRUPTED) from None
+    _print_totals(totals, time.monotonic() - started, json)
+
+
+def status(
+    run: Annotated[Path, typer.Argument(help="A run directory, in progress or not.")],
+    json: Json = False,
+) -> None:
+    """Say how a run stands: done and left, what is in flight, time left; disturbs nothing. Example:
+
+    ctxbench status results/20260101T120000Z-long-564k
+    """
+    from bench.run.status import status as status_of
+
+    found = status_of(run)
+    if json:
+        import msgspec
+
+        print(msgspec.json.encode(found).decode())
+        return
+    for line in _status_lines(found):
+        print(line)
+
+
+def _show_again(path: Path, json: bool) -> None:
+    """What an earlier watch kept, and its totals."""
+    from bench.analysis.watch_totals import Totals
+    from bench.run.watch import read_watched
+
+    _, seen = read_watched(path)
+    totals = Totals()
+    watched_s = 0.0
+    for one in seen:
+        totals.add(one.watched)
+        watched_s += one.watched.span_s
+        _print_seen(one, json)
+    _print_totals(totals, watched_s, json)
+
+
+def _print_seen(seen: Seen, json: bool) -> None:
+    from bench.report.escape import visible
+    from bench.report.watched import line
+
+    if json:
+        import msgspec
+
+        print(msgspec.json.encode(seen).decode(), flush=True)
+        return
+    print(f"{seen.at[11:19]}  {line(seen.watched)}", flush=True)
+    for one in seen.log:
+        print(f"          log, {one.count} x {visible(one.level or 'line')}: {visible(one.text)}", flush=True)
+
+
+def _print_totals(totals: Totals, watched_s: float, json: bool) -> None:
+    from bench.report.watched import totals_line
+
+    if json:
+        import msgspec
+
+        print(msgspec.json.encode({"totals": totals, "watched_s": watched_s}).decode(), flush=True)
+        return
+    print(totals_line(totals, watched_s), flush=True)
+
+
+def _note(text: str) -> None:
+    from bench.report.escape import visible
+
+    print(visible(text), file=sys.stderr, flush=True)
+
+
+def _seconds(text: str) -> float:
+    """`90`, `90s`, `10m`, `8h` -> seconds; `SuiteError` for anything else."""
+    import re
+
+    from bench.errors import SuiteError
+
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)([smh]?)", text.strip())
+    if found is None or float(found[1]) <= 0:
+        raise SuiteError(f"--for {text}: write seconds, or 90s, 10m, 8h")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+def _status_lines(found: Status) -> list[str]:
+    from bench.cli.show import duration
+    from bench.report.escape import visible
+
+    process = f" (process {found.process})" if found.process else ""
+    lines = [f"{visible(found.id)}: {found.state}{process}"]
+    if found.total:
+        lines.append(
+            f"trials: {found.done} of {found.total} done, {found.left} left; "
+            f"exchanges: {found.valid} valid, {found.invalid} invalid ({found.failed} failed)"
+        )
+    if found.watched:
+        lines.append(f"watched: {found.watched} requests and windows")
+    if found.reasons:
+        lines.append("invalid by: " + ", ".join(f"{visible(k)} {n}" for k, n in found.reasons.items()))
+    if (flight := found.in_flight) is not None:
+        since = f" for {duration(flight.since_s)}" if flight.since_s is not None else ""
+        expected = (
+            f", first token expected after {duration(flight.expected_ttft_s)}"
+            if (flight.expected_ttft_s is not None)
+            else ""
+        )
+        word = "in flight" if found.state == "running" else "cut off"
+        lines.append(
+            f"{word}: {visible(flight.trial)}, attempt {flight.attempt}, {flight.purpose}"
+            + (f"{since}{expected}" if found.state == "running" else "")
+        )
+    if found.last_age_s is not None:
+        lines.append(f"last line: {visible(found.last)}, {duration(found.last_age_s)} ago")
+    if found.left:
+        left = f"about {duration(found.left_s)}" if found.left_s is not None else "unknown so far"
+        lines.append(f"time left: {left}")
+    return lines

@@ -1,0 +1,106 @@
+"""Watched requests and windows as lines for a terminal. What a server said is made harmless first."""
+
+from __future__ import annotations
+
+from bench.analysis.watch_totals import Totals
+from bench.analysis.watched import Watched
+from bench.report.escape import visible
+
+
+def line(one: Watched) -> str:
+    """One line: a request with all its numbers, or a window and why it cannot be split."""
+    if one.kind == "restart":
+        return f"restart: {visible(one.why)}{_behind(_counts(one))}"
+    if one.kind == "request":
+        parts = [*_counts(one), *_times(one), *_speculation(one), *_load(one)]
+        return "; ".join(["1 request alone", *parts, *map(visible, one.notes)])
+    parts = [*_counts(one), *_times(one, mean=True), *_speculation(one), *_load(one)]
+    return "; ".join(
+        [f"{visible(one.why)} (not split, {one.span_s:.1f} s)", *parts, *map(visible, one.notes)]
+    )
+
+
+def totals_line(totals: Totals, watched_s: float) -> str:
+    """What all of it came to."""
+    more = " or more" if totals.uncounted_windows else ""
+    parts = [
+        f"{totals.requests}{more} request{'s' if totals.requests != 1 else ''} in {watched_s:.0f} s",
+        f"{totals.alone} of them alone",
+    ]
+    sums = totals.sums
+    if "prompt_tokens" in sums:
+        reuse = totals.prefix_reuse
+        reused = f" ({sums['cached_tokens']:,.0f} reused, {reuse:.1%})" if reuse is not None else ""
+        parts.append(f"{sums['prompt_tokens']:,.0f} prompt tokens{reused}")
+    if "output_tokens" in sums:
+        parts.append(f"{sums['output_tokens']:,.0f} output tokens")
+    for name, label, form in (
+        ("server_ttft_s", "server TTFT", "{:.3f} s"),
+        ("queue_s", "queue", "{:.3f} s"),
+        ("decode_tok_s", "decode", "{:.1f} tok/s"),
+    ):
+        if name in totals.spans:
+            low, high = (form.format(value) for value in totals.spans[name])
+            parts.append(f"{label} {low}" if low == high else f"{label} {low} to {high}")
+    if totals.acceptance is not None:
+        length = totals.acceptance_length
+        parts.append(f"acceptance {totals.acceptance:.1%}" + (f", length {length:.2f}" if length else ""))
+    if "kv_usage_peak" in totals.spans:
+        parts.append(f"KV peak {totals.spans['kv_usage_peak'][1]:.1%}")
+    parts += [f"{sums[name]:,.0f} {name}" for name in ("failed", "aborted", "preemptions") if sums.get(name)]
+    if totals.restarts:
+        parts.append(f"{totals.restarts} restart{'s' if totals.restarts > 1 else ''}")
+    return "total: " + "; ".join(parts)
+
+
+def _behind(parts: list[str]) -> str:
+    return f" (until then {', '.join(parts)})" if parts else ""
+
+
+def _counts(one: Watched) -> list[str]:
+    parts = []
+    off = f" +-{one.slack_tokens:.0f}" if one.slack_tokens else ""
+    if one.prompt_tokens is not None:
+        reused = ""
+        if one.cached_tokens is not None and one.prefix_reuse is not None:
+            reused = f" ({one.cached_tokens:,} reused, {one.prefix_reuse:.1%})"
+        parts.append(f"{one.prompt_tokens:,}{off} prompt tokens{reused}")
+    elif "prompt_tokens" in one.absent:
+        parts.append(f"prompt tokens unknown: {visible(one.absent['prompt_tokens'])}")
+    if one.output_tokens is not None:
+        parts.append(f"{one.output_tokens:,}{off} output tokens")
+    return parts
+
+
+def _times(one: Watched, *, mean: bool = False) -> list[str]:
+    about = "mean " if mean else ""
+    parts = []
+    if one.server_ttft_s is not None:
+        parts.append(f"{about}server TTFT {one.server_ttft_s:.3f} s")
+    elif one.prefill_s is not None:
+        parts.append(f"prefill at least {one.prefill_s:.3f} s")
+    if one.queue_s is not None:
+        parts.append(f"{about}queue {one.queue_s:.3f} s")
+    if one.decode_tok_s is not None:
+        parts.append(f"{about}decode {one.decode_tok_s:.1f} tok/s")
+    return parts
+
+
+def _speculation(one: Watched) -> list[str]:
+    if one.acceptance is None:
+        length = one.acceptance_length
+        return [f"acceptance length {length:.2f}"] if length is not None else []
+    text = f"acceptance {one.acceptance:.1%}"
+    if one.acceptance_length is not None:
+        text += f", length {one.acceptance_length:.2f}"
+    if one.acceptance_per_position:
+        text += f", by place {' '.join(f'{rate:.2f}' for rate in one.acceptance_per_position)}"
+    return [text]
+
+
+def _load(one: Watched) -> list[str]:
+    parts = [f"KV {one.kv_usage_peak:.1%}"] if one.kv_usage_peak is not None else []
+    for name in ("failed", "aborted", "preemptions"):
+        if value := getattr(one, name):
+            parts.append(f"{value} {name}")
+    return parts

@@ -1,0 +1,221 @@
+"""How a run stands, from its directory alone: in progress, interrupted or finished.
+
+The runner is not asked and not disturbed: everything is in the journal, which is written before
+the next request is sent.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from bench.analysis.measure import Measurer
+from bench.errors import JournalError
+from bench.journal import Entry, read_run
+from bench.records import Event, Exchange, RunInfo
+from bench.run.ledger import STARTED, Ledger
+from bench.run.outlook import Outlook
+from bench.run.runner import FINISHED
+from bench.run.watch import WATCH_ENDED, WATCHED
+
+
+class InFlight(Struct, frozen=True, kw_only=True):
+    """The attempt that was started and has no exchange yet."""
+
+    trial: str
+    attempt: int
+    purpose: str
+    since_s: float | None = None
+    """Seconds since it was started; may lie in the past of an interrupted run."""
+    expected_ttft_s: float | None = None
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    """How a run stands."""
+
+    id: str
+    state: Literal["running", "finished", "interrupted"]
+    """`running`: a process holds the directory; else whether trials are left."""
+    process: int | None = None
+    """Id of the process that holds it."""
+    total: int = 0
+    """Trials of the plan."""
+    done: int = 0
+    """Valid, or tried as often as allowed."""
+    left: int = 0
+    valid: int = 0
+    """Exchanges with a valid verdict."""
+    invalid: int = 0
+    failed: int = 0
+    """Those of the invalid ones whose request failed."""
+    reasons: dict[str, int] = {}
+    """Reason id -> how many exchanges it made invalid."""
+    in_flight: InFlight | None = None
+    last: str = ""
+    """What the journal's last line is."""
+    last_age_s: float | None = None
+    """Seconds since the journal was written to."""
+    left_s: float | None = None
+    """Estimated time for the trials that are left; `None` while nothing is known of any route."""
+    sessions: int = 0
+    """The first start and every resume."""
+    watched: int = 0
+    """Requests and windows, where this is the directory of a watch."""
+    lines: int = 0
+
+
+def status(path: Path, *, now: Callable[[], float] = time.time) -> Status:
+    """How the run in `path` stands; `now` is the wall clock.
+
+    Raises `JournalError` when it is no run directory, or damaged.
+    """
+    process = holder(path)  # first: what ends while we read has ended
+    info, entries = read_run(path)
+    reader = _Reader(info)
+    for entry in entries:
+        reader.take(entry)
+    return reader.status(path, process, now())
+
+
+def holder(path: Path) -> int | None:
+    """Id of the process that holds the directory's lock, 0 when it is not known; `None`: nobody does.
+
+    Asks for a shared lock and gives it back at once, so that a writer is never displaced.
+    """
+    try:
+        with (path / ".lock").open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                text = file.read(32).strip()
+                return int(text) if text.isdigit() else 0
+            fcntl.flock(file, fcntl.LOCK_UN)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise JournalError(f"{path}: its lock cannot be read: {error.strerror}") from error
+    return None
+
+
+class _Reader:
+    """The same bookkeeping as the runner's, for a journal that somebody else writes."""
+
+    def __init__(self, info: RunInfo) -> None:
+        self._info = info
+        self._measurer = Measurer(info)
+        self._ledger = Ledger(info.suite.retry_invalid)
+        self._outlook = Outlook([route.name for route in info.suite.routes])
+        self._open: Event | None = None
+        self._ended = False
+        self._last: Entry | None = None
+        self._valid = self._invalid = self._failed = 0
+        self._sessions = self._watched = self._lines = 0
+        self._reasons: dict[str, int] = {}
+
+    def take(self, entry: Entry) -> None:
+        """The next line of the journal."""
+        self._lines += 1
+        self._last = entry
+        if isinstance(entry, Event):
+            self._take_event(entry)
+        else:
+            self._take_exchange(entry)
+
+    def _take_event(self, event: Event) -> None:
+        self._ledger.note_event(event)
+        self._watched += event.name == WATCHED
+        if event.name == STARTED:
+            self._open, self._ended = event, False
+        elif event.name == "session":
+            self._sessions += 1
+            self._open, self._ended = None, False
+        elif event.name in (FINISHED, WATCH_ENDED):
+            self._ended = True
+
+    def _take_exchange(self, exchange: Exchange) -> None:
+        self._open = None
+        if exchange.purpose != "trial":
+            self._measurer.skip(exchange)
+            if exchange.purpose == "warmup" and exchange.chunks.at_ns:
+                first_s = exchange.chunks.at_ns[0] / 1e9
+                self._outlook.warmed_up(exchange.trial.route, exchange.prompt.tokens, first_s)
+            self._ledger.note_exchange(exchange, None)
+            return
+        measurement = self._measurer.add(exchange)
+        self._ledger.note_exchange(exchange, measurement)
+        self._outlook.measured(measurement)
+        self._valid += measurement.verdict.valid
+        self._invalid += not measurement.verdict.valid
+        self._failed += exchange.failure is not None
+        for reason in measurement.verdict.reasons:
+            self._reasons[reason.id] = self._reasons.get(reason.id, 0) + 1
+
+    def status(self, path: Path, process: int | None, now: float) -> Status:
+        """Everything so far, as of the wall clock's `now`."""
+        left = self._ledger.left(self._info.plan)
+        in_flight = self._in_flight(now)
+        left_s = self._outlook.left_s(left)
+        if left_s is not None and in_flight is not None and in_flight.since_s is not None and process:
+            left_s = max(0.0, left_s - in_flight.since_s)
+        watching = not self._info.plan
+        over = self._ended if watching else not left
+        return Status(
+            id=self._info.id,
+            state="running" if process is not None else "finished" if over else "interrupted",
+            process=process,
+            total=len(self._info.plan),
+            done=len(self._info.plan) - len(left),
+            left=len(left),
+            valid=self._valid,
+            invalid=self._invalid,
+            failed=self._failed,
+            reasons=dict(sorted(self._reasons.items(), key=lambda item: (-item[1], item[0]))),
+            in_flight=in_flight,
+            last=_name(self._last),
+            last_age_s=_age_s(path, now),
+            left_s=None if watching else left_s,
+            sessions=self._sessions,
+            watched=self._watched,
+            lines=self._lines,
+        )
+
+    def _in_flight(self, now: float) -> InFlight | None:
+        if self._open is None or self._ended:
+            return None
+        data = self._open.data
+        trial = next((one for one in self._info.plan if one.id == data.get("trial")), None)
+        attempt = data.get("attempt")
+        began = _unix(self._open.at)
+        return InFlight(
+            trial=str(data.get("trial", "")),
+            attempt=attempt if isinstance(attempt, int) else 1,
+            purpose=str(data.get("purpose", "trial")),
+            since_s=None if began is None else max(0.0, now - began),
+            expected_ttft_s=self._outlook.ttft_s(trial) if trial is not None else None,
+        )
+
+
+def _name(entry: Entry | None) -> str:
+    if entry is None:
+        return ""
+    return f"event {entry.name}" if isinstance(entry, Event) else f"exchange {entry.trial.id}"
+
+
+def _age_s(path: Path, now: float) -> float | None:
+    try:
+        return max(0.0, now - (path / "journal.jsonl").stat().st_mtime)
+    except OSError:  # killed between run.json and the first line
+        return None
+
+
+def _unix(at: str) -> float | None:
+    try:
+        return datetime.fromisoformat(at).timestamp()
+    except ValueError:
+        return None

@@ -1,0 +1,334 @@
+"""Watching a server that others use: its metrics page, again and again, and nothing else.
+
+No request that makes the server generate is ever sent; the one other page asked for is llama.cpp's
+`/slots`, once after a request has ended, because that engine does not count requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from bench import engines
+from bench.analysis.watch_totals import Totals
+from bench.analysis.watched import Watched, describe, slot_lengths
+from bench.analysis.windows import Segment, Segmenter
+from bench.engines.base import Dialect
+from bench.engines.metrics import read_page
+from bench.errors import EngineError, JournalError, SuiteError
+from bench.journal import SCHEMA, Journal, read_run
+from bench.records import Event, PromptSettings, Route, RunInfo, Scrape, ServerFacts, Suite
+from bench.run.exchange import utc_now
+from bench.run.watch_log import LogLine, LogWatch
+from bench.wire.client import Client
+from bench.wire.host import environment
+from bench.wire.scrape import scrape
+
+WATCHED = "watched"
+"""Name of the event that holds one request, window or restart that was watched."""
+WATCH_ENDED = "watch ended"
+"""Name of the last event of a watch."""
+_TIMEOUT_S = 30.0  # llama.cpp answers between two batches of a long prefill
+_SLOTS_TIMEOUT_S = 5.0
+
+Look = Callable[[], Awaitable[tuple[Scrape, str | None]]]
+"""Takes one page: as the dialect reads it, and its text."""
+Slots = Callable[[], Awaitable[object]]
+"""Asks for the engine's slots; `None` where there is no answer."""
+
+
+class WatchOrder(Struct, frozen=True, kw_only=True):
+    """What to watch, how often, until when, and where to keep it."""
+
+    url: str
+    """The server, its `/v1`, or its metrics page."""
+    every_s: float = 1.0
+    for_s: float | None = None
+    """`None`: until interrupted."""
+    requests: int | None = None
+    """End after so many finished requests."""
+    log: str | None = None
+    """A log source as `ctxbench logs` takes it, but not standard input."""
+    out: Path | None = None
+    """A new run directory; `None`: nothing is kept."""
+    engine: str | None = None
+    api_key_env: str | None = None
+    ca_file: str | None = None
+    insecure: bool = False
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """One thing that was watched, as the journal keeps it."""
+
+    at: str
+    """Wall clock of its end, ISO 8601, UTC."""
+    watched: Watched
+    before: str | None = None
+    """Raw page of its beginning, within the run directory."""
+    after: str | None = None
+    log: tuple[LogLine, ...] = ()
+    """What the server's log complained of meanwhile."""
+
+
+class Hearer(Struct, frozen=True, kw_only=True):
+    """Who is told what is seen, while it happens."""
+
+    seen: Callable[[Seen], None]
+    note: Callable[[str], None]
+    """A line for people about the watching itself."""
+
+
+def metrics_address(url: str) -> str:
+    """`http://h:8000`, `http://h:8000/v1` or a metrics page's own address -> the metrics page's.
+
+    Raises `SuiteError` for what is no address.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise SuiteError(f"{url!r} must look like http://host:port")
+    path = parts.path.rstrip("/")
+    if not path.endswith("/metrics"):
+        path = f"{path.removesuffix('/v1')}/metrics"
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{path}"
+
+
+async def watch(order: WatchOrder, hearer: Hearer, totals: Totals) -> None:
+    """Watches until the order's end, or until cancelled; then what is open is told as such.
+
+    Raises `EngineError` when the page cannot be had at the beginning, is no engine's, or turns out
+    to be of several servers.
+    """
+    address = metrics_address(order.url)
+    log = LogWatch(order.log) if order.log else None
+    origin = address.removesuffix("/metrics")
+    async with Client(origin, api_key=_key(order), ca_file=order.ca_file, insecure=order.insecure) as client:
+        dialect, facts = await _meet(client, address, order.engine)
+        if dialect.name == "llamacpp":
+            hearer.note(
+                "llama.cpp resets its two throughput gauges whenever its page is read: other readers of "
+                "this page see them for shorter spans meanwhile"
+            )
+
+        async def look() -> tuple[Scrape, str | None]:
+            return await scrape(client, address, dialect, timeout_s=_TIMEOUT_S)
+
+        async def slots() -> object:
+            try:
+                return await client.get_json(f"{origin}/slots", timeout_s=_SLOTS_TIMEOUT_S)
+            except EngineError:
+                return None  # switched off here: the gauges must do
+
+        counts = any(alias.name == "requests_finished" for alias in dialect.aliases)
+        with _kept(order, address, dialect, facts) as journal:
+            keeper = Keeper(journal, hearer, totals, log)
+            watcher = Watcher(dialect, facts, keeper, slots=None if counts else slots)
+            await watcher.run(look, order)
+
+
+class Keeper:
+    """Writes what is seen, adds it up, and tells it."""
+
+    def __init__(self, journal: Journal | None, hearer: Hearer, totals: Totals, log: LogWatch | None) -> None:
+        self._journal, self._hearer, self._totals, self._log = journal, hearer, totals, log
+        self._number = 0
+
+    @property
+    def requests(self) -> int:
+        """Finished requests so far; a window of an unknown number counts as one."""
+        return self._totals.requests + self._totals.uncounted_windows
+
+    def note(self, text: str) -> None:
+        """Tells a line about the watching itself, and keeps it."""
+        self._hearer.note(text)
+        if self._journal is not None:
+            self._journal.append(Event(name="note", at=utc_now(), message=text))
+
+    def keep(self, watched: Watched, pages: tuple[str | None, str | None]) -> None:
+        """Takes in the next thing seen, with the raw pages of its beginning and end."""
+        self._number += 1
+        self._totals.add(watched)
+        log = self._log.since_last(watched.output_tokens, watched.requests) if self._log else ()
+        files = [self._store(place, page) for place, page in zip(("before", "after"), pages, strict=True)]
+        seen = Seen(at=utc_now(), watched=watched, before=files[0], after=files[1], log=log)
+        if self._journal is not None:
+            data = msgspec.to_builtins(seen)
+            self._journal.append(Event(name=WATCHED, at=seen.at, message=watched.why, data=data))
+        self._hearer.seen(seen)
+
+    def end(self, watched_s: float, pages: int, missed: int) -> None:
+        """The last line of the journal."""
+        if self._journal is not None:
+            data: dict[str, object] = {"watched_s": watched_s, "pages": pages, "missed": missed}
+            self._journal.append(Event(name=WATCH_ENDED, at=utc_now(), data=data))
+
+    def _store(self, place: str, page: str | None) -> str | None:
+        if self._journal is None or page is None:
+            return None
+        return self._journal.store_scrape(f"{self._number:06d}-{place}", page)
+
+
+class Watcher:
+    """Looks at intervals, and hands every finished segment on. At most three pages are held."""
+
+    def __init__(
+        self, dialect: Dialect, facts: ServerFacts, keeper: Keeper, *, slots: Slots | None = None
+    ) -> None:
+        self._dialect, self._facts, self._keeper, self._slots = dialect, facts, keeper, slots
+        self._segmenter = Segmenter(dialect)
+        self._texts: dict[int, str] = {}
+        self._pages = self._missed = 0
+        self._silent_since: float | None = None
+
+    async def run(
+        self,
+        look: Look,
+        order: WatchOrder,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Until the order's end, or until cancelled: then the open segment is told, too."""
+        started = due = clock()
+        try:
+            while True:
+                page, text = await look()
+                await self._take(page, text, clock())
+                if order.requests is not None and self._keeper.requests >= order.requests:
+                    break
+                # A page that was late shifts the following ones: never two at once.
+                due = max(due + order.every_s, clock())
+                if order.for_s is not None and due - started > order.for_s:
+                    break
+                await sleep(due - clock())
+        finally:
+            if (segment := self._segmenter.finish()) is not None:
+                self._tell(segment, None)
+            self._keeper.end(clock() - started, self._pages, self._missed)
+
+    async def _take(self, page: Scrape, text: str | None, now: float) -> None:
+        self._pages += 1
+        self._note_silence(page, now)
+        if text is not None:
+            self._texts[page.at_ns] = text
+        segment = self._segmenter.add(page)
+        if segment is not None:
+            lengths = None
+            if self._slots is not None and segment.ended == "quiet":
+                # The server is idle: this costs nobody anything.
+                lengths = slot_lengths(await self._slots())
+            self._tell(segment, lengths)
+        kept = {one.at_ns for one in self._segmenter.kept}
+        self._texts = {at: text for at, text in self._texts.items() if at in kept}
+
+    def _tell(self, segment: Segment, lengths: list[int] | None) -> None:
+        watched = describe(segment, self._dialect, self._facts, slot_lengths=lengths)
+        ends = (segment.before.at_ns, segment.after.at_ns)
+        self._keeper.keep(watched, (self._texts.get(ends[0]), self._texts.get(ends[1])))
+
+    def _note_silence(self, page: Scrape, now: float) -> None:
+        """Once when pages stop coming, once when they are back."""
+        if page.problem is not None or not page.values:
+            self._missed += 1
+            if self._silent_since is None:
+                self._silent_since = now
+                self._keeper.note(f"no metrics page: {page.problem or 'nothing known on it'}")
+        elif self._silent_since is not None:
+            self._keeper.note(f"the metrics page is back after {now - self._silent_since:.0f} s")
+            self._silent_since = None
+
+
+def read_watched(path: Path) -> tuple[RunInfo, Iterator[Seen]]:
+    """What an earlier watch kept.
+
+    Raises `JournalError` when `path` is no run directory, or an entry of it is damaged.
+    """
+    info, entries = read_run(path)
+
+    def seen() -> Iterator[Seen]:
+        for entry in entries:
+            if isinstance(entry, Event) and entry.name == WATCHED:
+                try:
+                    yield msgspec.convert(entry.data, Seen)
+                except msgspec.ValidationError as error:
+                    raise JournalError(f"{path}: an entry of {entry.at} is damaged: {error}") from error
+
+    return info, seen()
+
+
+# --- the small parts --------------------------------------------------------------------------------
+
+
+async def _meet(client: Client, address: str, engine: str | None) -> tuple[Dialect, ServerFacts]:
+    """Whose page this is, and what it says of the server."""
+    text = await client.get_text(address, timeout_s=_TIMEOUT_S)
+    dialect = engines.get(engine) if engine else engines.detect({}, text)
+    page = read_page(text, dialect)
+    if not dialect.aliases or page.problem is not None:
+        names = ", ".join(name for name, known in engines.DIALECTS.items() if known.aliases)
+        problem = page.problem or f"no family of {names} is on it"
+        raise EngineError(f"{address} cannot be watched: {problem}; give the engine's own metrics page")
+    return dialect, dialect.facts({}, page.values, page.info)
+
+
+def _key(order: WatchOrder) -> str | None:
+    if order.api_key_env is None:
+        return None
+    key = os.environ.get(order.api_key_env)
+    if not key:
+        raise SuiteError(f"--api-key-env: the environment variable {order.api_key_env} is not set")
+    return key
+
+
+@contextlib.contextmanager
+def _kept(order: WatchOrder, address: str, dialect: Dialect, facts: ServerFacts) -> Iterator[Journal | None]:
+    """The run directory of a watch: a run without a plan."""
+    if order.out is None:
+        yield None
+        return
+    route = Route(
+        name="watched",
+        base_url=f"{address.removesuffix('/metrics')}/v1",
+        metrics_url=address,
+        api_key_env=order.api_key_env,
+        engine=dialect.name,
+        ca_file=order.ca_file,
+        insecure=order.insecure,
+    )
+    suite = Suite(
+        name="watch",
+        tiers=(),
+        conditions=(),
+        output_tokens=0,
+        repeats=0,
+        replays=0,
+        seed=0,
+        warmup="none",
+        retry_invalid=0,
+        interleave=False,
+        prompt=PromptSettings(),
+        routes=(route,),
+    )
+    info = RunInfo(
+        schema=SCHEMA,
+        id=order.out.name,
+        created_at=utc_now(),
+        nonce=secrets.token_hex(8),
+        suite=suite,
+        suite_text="",
+        plan=(),
+        facts={route.name: facts},
+        environment=environment(),
+        notes=(f"watched {address} every {order.every_s:g} s; no request was sent",),
+    )
+    with Journal.create(order.out, info) as journal:
+        yield journal
