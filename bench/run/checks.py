@@ -1,33 +1,39 @@
 """Preflight: refuses a wrong setup before the first expensive request.
 
-The cheap facts come from what the server said when it was connected; one tiny request (a few
-tokens of a throw-away text) shows the rest: whether the key may generate, whether usage is reported,
-whether `ignore_eos` is honoured, whether the stream comes in pieces.
+The cheap facts come from what the server said when it was connected; one tiny request, judged like
+a trial, shows the rest: whether the key may generate, whether usage is reported, whether `ignore_eos`
+is honoured, whether the stream comes in pieces, whether anybody else is served.
 """
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
 
-from bench.engines import context
+from bench.analysis.verdict import COUNT_TOLERANCE, LAG_MS
 from bench.errors import BenchError, EngineError, SuiteError
-from bench.records import Exchange, PromptRecipe, Suite, Trial
+from bench.plan.trials import side_tiers
+from bench.records import ClientHealth, Suite
+from bench.run import probe as probing
+from bench.run.limits import over_limit_problem
+from bench.run.probe import Probe
+from bench.run.serverlog import log_source
 from bench.run.session import Session
-from bench.wire.client import finish
-from bench.wire.modelconfig import read_config
+from bench.wire.lag import LagMeter
+from bench.wire.logs import parse_source
 
 State = Literal["ok", "warn", "fail"]
 
-PROBE_TOKENS = 8
-_PROBE_TEXT = "Write one short line about the weather."
 _ROOM_BYTES = 200_000_000
-_PATHS = {"chat": "/chat/completions", "completions": "/completions", "tokens": "/completions"}
+_LAG_WINDOW_S = 0.25
+_SLOW_PAGE_S = 1.0
+_PAST_ON_PURPOSE = ("drafter_short", "context_reduced")
+"""Findings of the context rules that a suite with the condition `over-limit` is about."""
 
 
 class Check(Struct, frozen=True, kw_only=True):
@@ -49,21 +55,52 @@ class Check(Struct, frozen=True, kw_only=True):
 
 async def check_route(suite: Suite, session: Session, *, folder: Path) -> list[Check]:
     """All checks of one route, most basic first. `folder`: where the suite's relative paths start."""
-    name = session.route.name
-    facts = session.facts
+    name, facts = session.route.name, session.facts
     version = f" {facts.version}" if facts.version else ""
+    text = f"{session.dialect.title}{version}, {session.model}"
     found = [
-        Check(
-            route=name, name="server", state="ok", text=f"{session.dialect.title}{version}, {session.model}"
-        ),
-        *_metrics(session),
+        Check(route=name, name="server", state="ok", text=text),
+        *await _metrics(session),
+        *_log(session, folder),
         *_limits(suite, session),
-        *_context(suite, session, folder),
+        *_context(suite, session),
+        *_over_limit(suite, session),
         *_cache(suite, session),
         *_speculation(session),
     ]
-    probe = await _probe(session)
-    return [*found, *_answer(session, probe)]
+    if await probing.busy(session):
+        text = "the server is still working for somebody: wait until it is idle, or keep others away"
+        return [*found, Check(route=name, name="idle", state="fail", text=text)]
+    return [*found, *_answer(suite, session, await probing.send(suite, session))]
+
+
+def refused(route: str, name: str, error: BenchError) -> Check:
+    """An error as the line of a failed check."""
+    text = str(error).removeprefix(f"route {route}: ")
+    fault: Literal["suite", "engine"] = "engine" if isinstance(error, EngineError) else "suite"
+    return Check(route=route, name=name, state="fail", text=text, fault=fault)
+
+
+async def check_client() -> Check:
+    """Whether this machine can time a stream now: how late its event loop is while nothing happens."""
+    async with LagMeter() as meter:
+        window = meter.window()
+        await asyncio.sleep(_LAG_WINDOW_S)
+        seen = window.close()
+    return _client(seen)
+
+
+def _client(seen: ClientHealth | None) -> Check:
+    if seen is None:
+        text = (
+            f"the event loop was not heard for {_LAG_WINDOW_S} s: this machine is too busy to time a stream"
+        )
+        return Check(route="", name="client", state="warn", text=text)
+    lag = f"event loop late by {seen.loop_lag_p50_ms:.1f} ms, at most {seen.loop_lag_max_ms:.1f} ms"
+    if seen.loop_lag_p99_ms <= LAG_MS:
+        return Check(route="", name="client", state="ok", text=lag)
+    text = f"{lag}: this machine is busy, and chunk times are blurred by as much; free it"
+    return Check(route="", name="client", state="warn", text=text)
 
 
 def check_disk(results: Path) -> list[Check]:
@@ -78,13 +115,39 @@ def check_disk(results: Path) -> list[Check]:
     return [Check(route="", name="disk", state="fail", text=text, fault="suite")]
 
 
-def _metrics(session: Session) -> Iterable[Check]:
+async def _metrics(session: Session) -> Iterable[Check]:
+    """Whether the page is there, in time, and holds what this engine's pages hold."""
     name = session.route.name
     if session.metrics_url is None:
-        for note in session.notes:
-            yield Check(route=name, name="metrics", state="warn", text=note)
+        return [Check(route=name, name="metrics", state="warn", text=note) for note in session.notes]
+    page = await probing.look(session)
+    if page.problem is not None:
+        text = f"{session.metrics_url}: {page.problem}"
+    elif not page.values:
+        text = (
+            f"{session.metrics_url} holds no metric of {session.dialect.title}: nothing can be proven by it"
+        )
+    elif page.took_ns > _SLOW_PAGE_S * 1e9:
+        text = (
+            f"{session.metrics_url} takes {page.took_ns / 1e9:.1f} s, twice for every trial and once a "
+            "second during it: look for a busy server or a slow network"
+        )
+    else:
+        return [Check(route=name, name="metrics", state="ok", text=session.metrics_url)]
+    return [Check(route=name, name="metrics", state="warn", text=text)]
+
+
+def _log(session: Session, folder: Path) -> Iterable[Check]:
+    """A log source that is no file is only asked when it is read."""
+    name, log = session.route.name, session.route.log
+    if log is None:
         return
-    yield Check(route=name, name="metrics", state="ok", text=session.metrics_url)
+    try:
+        parse_source(log_source(log, folder))
+    except SuiteError as error:
+        yield Check(route=name, name="log", state="fail", text=str(error), fault="suite")
+        return
+    yield Check(route=name, name="log", state="ok", text=f"{log}: an excerpt is kept for every exchange")
 
 
 def _limits(suite: Suite, session: Session) -> Iterable[Check]:
@@ -107,25 +170,40 @@ def _limits(suite: Suite, session: Session) -> Iterable[Check]:
     yield Check(route=name, name="limit", state="ok", text=text)
 
 
-def _context(suite: Suite, session: Session, folder: Path) -> Iterable[Check]:
-    route, facts = session.route, session.facts
-    if route.config is None:
+def _context(suite: Suite, session: Session) -> Iterable[Check]:
+    name, verdict = session.route.name, session.context
+    if verdict is None:
         return
-    verdict = context.judge(
-        read_config(str(folder / route.config)),
-        served=facts.max_model_len,
-        speculation=route.speculation,
-        engine=facts.engine,
-        version=facts.version,
-        tiers=suite.tiers,
-        output_tokens=suite.output_tokens,
-    )
-    state: State = "ok" if verdict.ok else "fail"
-    yield Check(route=route.name, name="context", state=state, text=verdict.summary, fault="suite")
+    meant = _PAST_ON_PURPOSE if "over-limit" in suite.conditions else ()
+    failures = [f for f in verdict.findings if f.severity == "fail" and f.code not in meant]
+    if failures:
+        yield Check(route=name, name="context", state="fail", text=failures[0].message, fault="suite")
+    elif not verdict.ok:
+        yield Check(route=name, name="context", state="warn", text=verdict.summary)
+    else:
+        yield Check(route=name, name="context", state="ok", text=verdict.summary)
     for tier in verdict.tiers:
         if tier.kind in ("crosses while decoding", "fallback"):
             text = f"tier {tier.tier:,}: {tier.kind}: {tier.detail}"
-            yield Check(route=route.name, name="context", state="warn", text=text)
+            yield Check(route=name, name="context", state="warn", text=text)
+
+
+def _over_limit(suite: Suite, session: Session) -> Iterable[Check]:
+    route, facts = session.route, session.facts
+    if "over-limit" not in suite.conditions or route.speculation is None:
+        return
+    if problem := over_limit_problem(suite, session):
+        text = f"over-limit cannot be measured: {problem}"
+        yield Check(route=route.name, name="over-limit", state="fail", text=text, fault="suite")
+        return
+    limit = facts.drafter_limit or 0
+    tiers = side_tiers(suite, route, limit)
+    past = " or ".join(facts.past_drafter_limit) or "not known of this version"
+    text = (
+        f"drafter limit {limit:,} ({facts.sources.get('drafter_limit', 'the server')}): prompts of "
+        f"{tiers['under']:,} and {tiers['over']:,} tokens; expected past it: {past}"
+    )
+    yield Check(route=route.name, name="over-limit", state="ok", text=text)
 
 
 def _cache(suite: Suite, session: Session) -> Iterable[Check]:
@@ -174,59 +252,49 @@ def _speculation(session: Session) -> Iterable[Check]:
         yield Check(route=name, name="speculation", state="ok", text=text)
 
 
-async def _probe(session: Session) -> Exchange:
-    """The tiny request."""
-    settings = session.route.request
-    prompt = (
-        {"messages": [{"role": "user", "content": _PROBE_TEXT}]}
-        if settings.endpoint == "chat"
-        else {"prompt": _PROBE_TEXT}
-    )
-    fields: dict[str, object] = {
-        "model": session.model,
-        "max_tokens": PROBE_TOKENS,
-        **session.dialect.body_fields(settings),
-    }
-    body = msgspec.json.encode({**fields, **prompt})
-    prepared = session.client.prepare(
-        _PATHS[settings.endpoint],
-        body,
-        timeouts=settings.timeouts,
-        prompt_tokens=64,
-        endpoint="chat" if settings.endpoint == "chat" else "completions",
-    )
-    trial = Trial(id="check", route=session.route.name, tier=0, condition="cold", repeat=0)
-    recipe = PromptRecipe(
-        sha256="", tokens=0, endpoint=settings.endpoint, corpus="", corpus_sha256="", task="check", start=0
-    )
-    raw = await session.client.exchange(prepared)
-    return await finish(raw, prepared, trial=trial, prompt=recipe, request=fields)
+def _answer(suite: Suite, session: Session, probe: Probe) -> Iterable[Check]:
+    """What the tiny request showed."""
+    name, exchange = session.route.name, probe.exchange
+    if exchange.failure is not None:
+        text = f"a tiny request failed: {exchange.failure.message}"
+        yield Check(route=name, name="request", state="fail", text=text)
+        return
+    found = list(probe.findings())
+    for check, invalidates, text in found:
+        # Without usage no length is proven at all: a trial could do with counters, a suite should not.
+        state: State = "fail" if invalidates or check == "usage" else "warn"
+        yield Check(route=name, name=check, state=state, text=text)
+    usage = exchange.usage
+    if not any(check == "usage" for check, _, _ in found) and usage is not None:
+        text = f"{usage.completion_tokens} tokens came as asked for"
+        if not any(check in ("ignore_eos", "output") for check, _, _ in found):
+            yield Check(route=name, name="request", state="ok", text=text)
+        yield from _count(suite, session, probe)
+        yield from _cached_tokens(session, probe)
 
 
-def _answer(session: Session, probe: Exchange) -> Iterable[Check]:
-    name = session.route.name
-    if probe.failure is not None:
-        yield Check(
-            route=name, name="request", state="fail", text=f"a tiny request failed: {probe.failure.message}"
-        )
+def _count(suite: Suite, session: Session, probe: Probe) -> Iterable[Check]:
+    """The server's tokenizer and the server's usage must agree on one and the same prompt."""
+    expected, counted = probe.expected_tokens, probe.measured.prompt_tokens
+    if expected is None or counted is None or expected == counted:
         return
-    usage = probe.usage
-    if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
-        text = (
-            "the stream ends without usage, so no token count can be proven: see stream_options.include_usage"
-        )
-        yield Check(route=name, name="usage", state="fail", text=text)
+    off = abs(expected - counted)
+    text = (
+        f"usage counts {counted:,} prompt tokens where the server's own tokenizer counts {expected:,}: look "
+        "for truncation, a proxy that adds text, or a template that differs"
+    )
+    # Over 0.1% of a tier makes a trial invalid: so little is allowed at the shortest one.
+    state: State = "fail" if off > COUNT_TOLERANCE * min(suite.tiers) else "warn"
+    yield Check(route=session.route.name, name="count", state=state, text=text)
+
+
+def _cached_tokens(session: Session, probe: Probe) -> Iterable[Check]:
+    exchange = probe.exchange
+    told = exchange.usage is not None and exchange.usage.cached_tokens is not None
+    if told or "cached_tokens" in session.dialect.reported(exchange.reported):
         return
-    yield Check(route=name, name="request", state="ok", text=f"{usage.completion_tokens} tokens came")
-    if session.route.request.ignore_eos and usage.completion_tokens != PROBE_TOKENS:
-        text = (
-            f"{PROBE_TOKENS} tokens were asked for, {usage.completion_tokens} came: ignore_eos is not "
-            "honoured, so answers may be shorter than asked (they are flagged)"
-        )
-        yield Check(route=name, name="ignore_eos", state="warn", text=text)
-    if usage.cached_tokens is None and "cached_tokens" not in session.dialect.reported(probe.reported):
-        text = (
-            "usage does not tell cached tokens; counters alone prove reuse "
-            "(vLLM: --enable-prompt-tokens-details, SGLang: --enable-cache-report)"
-        )
-        yield Check(route=name, name="cached tokens", state="warn", text=text)
+    text = (
+        "usage does not tell cached tokens; counters alone prove reuse "
+        "(vLLM: --enable-prompt-tokens-details, SGLang: --enable-cache-report)"
+    )
+    yield Check(route=session.route.name, name="cached tokens", state="warn", text=text)

@@ -1,23 +1,53 @@
-"""What is still to come, while a run is running: the estimate, refined by every measurement."""
+"""What is still to come: before a run from what is known of its routes, then refined by every measurement."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from bench.plan.estimate import RouteModel, calibrated, estimate, estimate_trial, learn, refined
-from bench.records import Measurement, Trial
+from bench.plan.estimate import (
+    BudgetedPlan,
+    PlanEstimate,
+    RouteModel,
+    calibrated,
+    estimate,
+    estimate_trial,
+    refined,
+    within_budget,
+)
+from bench.records import Measurement, Suite, Trial
 
-_AROUND_S = 0.5  # idle check, scrapes and settling of one exchange
+SHORT_WARMUP = 4096
+"""Tokens of a warm-up prompt: at least two prefill chunks of the usual 2,048."""
+AROUND_S = 0.5
+"""Idle check, scrapes and settling of one exchange."""
+
+
+def forecast(suite: Suite, trials: Sequence[Trial], models: Mapping[str, RouteModel]) -> PlanEstimate:
+    """Times of a plan that has not begun: warm-ups included, repetitions of invalid trials not."""
+    return estimate(trials, models, overhead_s=AROUND_S, warmup_tokens=warmup_tokens(suite))
+
+
+def fitted(
+    suite: Suite, trials: Sequence[Trial], models: Mapping[str, RouteModel], budget_s: float
+) -> BudgetedPlan:
+    """The plan within its budget (rule: `plan.estimate.within_budget`). Raises `SuiteError`."""
+    return within_budget(trials, models, budget_s, overhead_s=AROUND_S, warmup_tokens=warmup_tokens(suite))
+
+
+def warmup_tokens(suite: Suite) -> int:
+    """Length of the unmeasured prompt of each route; 0 where the suite wants none."""
+    longest = max(suite.tiers)
+    return {"none": 0, "short": min(SHORT_WARMUP, longest // 2), "tier": longest}[suite.warmup]
 
 
 class Outlook:
     """Expected times of a plan's trials. A route not yet measured is expected to be like another."""
 
-    def __init__(self, routes: Sequence[str], earlier: Iterable[Measurement] = ()) -> None:
-        known = list(earlier)
-        self._models = {route: learn(route, known) for route in routes}
+    def __init__(self, routes: Sequence[str], models: Mapping[str, RouteModel] | None = None) -> None:
+        known = models or {}
+        self._models = {route: known.get(route, RouteModel(route=route, basis="")) for route in routes}
         self._done: list[Measurement] = []
 
     def warmed_up(self, route: str, tokens: int, ttft_s: float) -> None:
@@ -37,7 +67,7 @@ class Outlook:
         """Expected time for all of these trials; `None` while nothing is known of any route."""
         if not trials:
             return 0.0
-        return estimate(trials, self._now(), overhead_s=_AROUND_S, warmup_tokens=0).total_s
+        return estimate(trials, self._now(), overhead_s=AROUND_S, warmup_tokens=0).total_s
 
     def _now(self) -> dict[str, RouteModel]:
         models = {route: refined(model, self._done) for route, model in self._models.items()}

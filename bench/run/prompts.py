@@ -64,7 +64,7 @@ async def composers(
         tokenizer = counting.tokenizer
         identity = tokenizer.identity.sha256
         if identity not in indexed:
-            need = max(info.suite.tiers) * 3 // 2
+            need = max(_lengths(info)) * 3 // 2
             indexed[identity] = await asyncio.to_thread(
                 index_corpus, corpus, tokenizer, need_tokens=need, cache=cache
             )
@@ -87,10 +87,15 @@ async def composers(
     return by_route
 
 
+def _lengths(info: RunInfo) -> set[int]:
+    """All prompt lengths: the suite's tiers, and those that follow from a drafter limit."""
+    return {*info.suite.tiers, *(trial.tier for trial in info.plan)}
+
+
 def _try_out(composer: Composer, info: RunInfo) -> None:
     """Composes the shortest and the longest prompt of each task once: a corpus that is too short, a
     tier that is too small or a task that is not there is found before anything is written."""
-    tiers = sorted(info.suite.tiers)
+    tiers = sorted(_lengths(info))
     for tier, task in product(dict.fromkeys((tiers[0], tiers[-1])), info.suite.prompt.tasks):
         trial = Trial(id="check", route="check", tier=tier, condition="cold", repeat=0, task=task)
         composer.compose(trial, pair="check")

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from bench import engines
 from bench.engines.base import Dialect
+from bench.engines.context import ContextVerdict
 from bench.engines.metrics import read_page
 from bench.errors import EngineError, SuiteError
 from bench.records import Route, ServerFacts
@@ -30,6 +31,8 @@ class Session(Struct, frozen=True, kw_only=True, eq=False):
     metrics_url: str | None
     """`None`: the server has no metrics page; what needs one is absent."""
     notes: tuple[str, ...] = ()
+    context: ContextVerdict | None = None
+    """What the context rules say, where the route names a config."""
 
     @property
     def root(self) -> str:

@@ -1,0 +1,88 @@
+"""What earlier runs say of a suite's routes: their measurements, and how long the suite will take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from bench.analysis.measure import measure_all
+from bench.errors import JournalError
+from bench.journal import read_entries, read_info
+from bench.plan.estimate import RouteModel, learn
+from bench.records import Exchange, Measurement, Route, RunInfo, Suite
+
+_MOST_RUNS = 8
+"""Runs that are read, newest first; more of the same only cost time."""
+
+
+class Earlier(Struct, frozen=True, kw_only=True):
+    """Measurements of the suite's routes, and where they are from."""
+
+    measurements: tuple[Measurement, ...] = ()
+    runs: tuple[str, ...] = ()
+    """Names of the run directories that were used, newest first."""
+
+    def models(self, suite: Suite) -> dict[str, RouteModel]:
+        """What is known of each route's times; nothing of some, perhaps."""
+        names = ", ".join(self.runs)
+        return {
+            route.name: learn(route.name, self.measurements, basis=f"earlier runs ({names})")
+            for route in suite.routes
+        }
+
+
+def earlier_runs(
+    suite: Suite, *, results: Path, named: Sequence[Path] = (), models: Mapping[str, str] | None = None
+) -> Earlier:
+    """Measurements of the same routes, from the `named` runs or else from what lies under `results`.
+
+    A run under `results` counts for a route of the same name and speculation that served the same
+    model, as far as both are known (`models`: by route, what is served now). A directory there that
+    is no whole run is passed over; in a named one it is a `JournalError`.
+    """
+    used: list[str] = []
+    found: list[Measurement] = []
+    paths = list(named) or _newest_first(results)
+    for path in paths:
+        try:
+            info = read_info(path)
+            routes = {r.name for r in suite.routes if _same(r, info, models or {}, loosely=bool(named))}
+            mine = _measurements(path, info, routes) if routes else []
+        except JournalError:
+            if named:
+                raise
+            continue
+        if mine:
+            used.append(path.name)
+            found += mine
+        if len(used) == _MOST_RUNS:
+            break
+    return Earlier(measurements=tuple(found), runs=tuple(used))
+
+
+def _newest_first(results: Path) -> list[Path]:
+    """Names begin with the time of their start."""
+    try:
+        return sorted((path for path in results.iterdir() if path.is_dir()), reverse=True)
+    except OSError:
+        return []  # no results yet
+
+
+def _same(route: Route, info: RunInfo, models: Mapping[str, str], *, loosely: bool) -> bool:
+    try:
+        then = info.suite.route(route.name)
+    except KeyError:
+        return False
+    if loosely:
+        return True
+    facts = info.facts.get(route.name)
+    model_then = then.model or (facts.model if facts else None)
+    model_now = models.get(route.name) or route.model
+    return then.speculation == route.speculation and (model_now is None or model_then in (None, model_now))
+
+
+def _measurements(path: Path, info: RunInfo, routes: set[str]) -> list[Measurement]:
+    exchanges = (entry for entry in read_entries(path) if isinstance(entry, Exchange))
+    return [m for m in measure_all(info, exchanges) if m.route in routes]

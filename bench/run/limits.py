@@ -1,0 +1,100 @@
+"""Up to which length a route's drafter takes part: from the model's config, or as the suite declares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from bench.engines import context
+from bench.engines.context import ContextVerdict
+from bench.plan.trials import side_tiers
+from bench.records import ServerFacts, Suite
+from bench.run.session import Session
+from bench.wire.modelconfig import read_config
+
+
+def context_of(suite: Suite, session: Session, folder: Path) -> ContextVerdict | None:
+    """The context verdict on a route whose config is named; `folder`: where relative paths start.
+
+    Raises `SuiteError` when the config cannot be used.
+    """
+    route, facts = session.route, session.facts
+    if route.config is None:
+        return None
+    return context.judge(
+        read_config(config_path(route.config, folder)),
+        served=facts.max_model_len,
+        speculation=route.speculation,
+        engine=facts.engine,
+        version=facts.version,
+        tiers=suite.tiers,
+        output_tokens=suite.output_tokens,
+    )
+
+
+def config_path(config: str, folder: Path) -> str:
+    """A config beside the suite file; else as it stands, since it may be a model id."""
+    beside = folder / config
+    return str(beside) if beside.exists() else config
+
+
+def with_limits(suite: Suite, session: Session, folder: Path) -> Session:
+    """The session with its context verdict, and facts that hold the drafter limit and what follows past it.
+
+    The suite's own declaration comes first: whoever writes it there has seen it.
+    """
+    verdict = context_of(suite, session, folder)
+    session = msgspec.structs.replace(session, context=verdict)
+    facts, route = session.facts, session.route
+    if route.speculation is None:
+        return session
+    limit, source, past = route.drafter_limit, "declared in the suite", _past(facts, session)
+    if verdict is not None:
+        past = tuple(verdict.engine.past_limit) or past
+        if limit is None:
+            limit, source = verdict.engine.drafter_limit, "context rules"
+    if limit is None:
+        return session
+    facts = msgspec.structs.replace(
+        facts,
+        drafter_limit=limit,
+        past_drafter_limit=past,
+        sources={**facts.sources, "drafter_limit": source},
+    )
+    return msgspec.structs.replace(session, facts=facts)
+
+
+def over_limits(suite: Suite, sessions: Mapping[str, Session]) -> dict[str, int]:
+    """Drafter limits of the routes that both sides can be measured on: neither too short nor too long."""
+    found: dict[str, int] = {}
+    for name, session in sessions.items():
+        if "over-limit" in suite.conditions and not over_limit_problem(suite, session):
+            found[name] = session.facts.drafter_limit or 0
+    return found
+
+
+def over_limit_problem(suite: Suite, session: Session) -> str | None:
+    """Why the condition `over-limit` cannot be measured on a speculating route; `None`: it can."""
+    facts, route = session.facts, session.route
+    if route.speculation is None or facts.drafter_limit is None:
+        return "the drafter limit is not known: give config = or drafter_limit = on this route"
+    tiers = side_tiers(suite, route, facts.drafter_limit)
+    limit, served = facts.drafter_limit, facts.max_model_len
+    if served is not None and tiers["over"] + suite.output_tokens > served:
+        return f"nothing can be sent past the drafter limit of {limit:,}: {served:,} tokens are served"
+    if tiers["under"] < 16:
+        return (
+            f"no prompt with {suite.output_tokens:,} output tokens fits under the drafter limit of {limit:,}"
+        )
+    return None
+
+
+def _past(facts: ServerFacts, session: Session) -> tuple[str, ...]:
+    """What this version does past any drafter limit: the rules' answer for a model that ends at 1,000."""
+    native = {"max_position_embeddings": 1_000, "num_nextn_predict_layers": 1}
+    verdict = context.judge(
+        native, speculation=session.route.speculation, engine=facts.engine, version=facts.version
+    )
+    return tuple(verdict.engine.past_limit) if facts.version else ()

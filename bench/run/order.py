@@ -1,0 +1,42 @@
+"""What a person asked for: a suite, where to keep its run, and what else was said with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from bench.errors import SuiteError
+from bench.records import Suite
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """What to run and where to keep it."""
+
+    suite: Suite
+    suite_text: str
+    results: Path = Path("results")
+    """Folder in which the run directory is made."""
+    folder: Path = Path()
+    """Relative paths in the suite start here: the suite file's folder."""
+    routes: tuple[str, ...] = ()
+    """Only these routes; empty: all."""
+    force: bool = False
+    """Go on although a check failed; recorded in the run."""
+    earlier: tuple[Path, ...] = ()
+    """Runs that tell how long the trials will take; empty: those under `results` that fit."""
+    calibrate: bool = False
+    """Send two small cold prompts on each route whose times are not known."""
+
+
+def only_routes(suite: Suite, names: tuple[str, ...]) -> Suite:
+    """The suite with just the named routes; `SuiteError` when one is not in it."""
+    if not names:
+        return suite
+    known = [route.name for route in suite.routes]
+    if unknown := [name for name in names if name not in known]:
+        raise SuiteError(f"--route {unknown[0]}: the suite has no such route; it has {', '.join(known)}")
+    return msgspec.structs.replace(
+        suite, routes=tuple(route for route in suite.routes if route.name in names)
+    )

@@ -1,0 +1,154 @@
+"""One tiny request per route, judged by the same rules as a trial: what it shows, trials would show too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+
+from bench.analysis.measure import Measurer
+from bench.analysis.reasons import REASONS, sentence_of
+from bench.errors import EngineError
+from bench.prompting.compose import Prompt
+from bench.records import Exchange, Measurement, PromptRecipe, RunInfo, Scrape, Suite, Trial
+from bench.run.exchange import Exchanger
+from bench.run.progress import Progress
+from bench.run.session import Session
+from bench.wire.scrape import scrape, wait_idle
+
+PROBE_TOKENS = 16
+_TEXT = "Write one short line about the weather."
+_IDLE_LIMIT_S = 3.0
+_ANSWER_LIMIT_S = 60.0
+_SCRAPE_TIMEOUT_S = 30.0
+_TOKENIZE_TIMEOUT_S = 30.0
+
+JUDGED = {
+    "early_stop": "ignore_eos",
+    "clamped_output": "output",
+    "no_usage": "usage",
+    "impossible_usage": "usage",
+    "foreign_traffic": "idle",
+    "restart": "restart",
+    "replicas": "restart",
+    "not_settled": "metrics",
+    "buffered": "stream",
+    "speculation_off": "speculation",
+    "speculation_undeclared": "speculation",
+    "speculation_differs": "speculation",
+    "speculation_unseen": "speculation",
+    "positions_differ": "speculation",
+    "tokens_differ": "speculation",
+}
+"""Reason id -> name of the check. The others say nothing over so few tokens, or have checks of their own."""
+
+
+class Probe(Struct, frozen=True, kw_only=True):
+    """What the tiny request showed."""
+
+    measured: Measurement
+    exchange: Exchange
+    expected_tokens: int | None
+    """Prompt tokens by the server's own tokenizer, template included; `None`: it does not tell."""
+
+    @property
+    def answered(self) -> bool:
+        return self.exchange.failure is None
+
+    def findings(self) -> Iterable[tuple[str, bool, str]]:
+        """(check, invalidates, sentence and what to do) for each reason that a trial would have as well."""
+        verdict = self.measured.verdict
+        for reason in (*verdict.reasons, *verdict.warnings):
+            if reason.id in JUDGED:
+                entry = REASONS[reason.id]
+                text = f"{sentence_of(reason)} {entry.todo}"
+                yield JUDGED[reason.id], entry.effect == "invalidates", text
+
+
+async def busy(session: Session) -> bool:
+    """Whether the server is still at work for somebody after a few seconds."""
+    if session.metrics_url is None:
+        return False
+    wait = await wait_idle(lambda: look(session), session.dialect, limit_s=_IDLE_LIMIT_S)
+    return wait.reached is False
+
+
+async def look(session: Session) -> Scrape:
+    """The metrics page as it is now; the route must have one."""
+    assert session.metrics_url is not None  # noqa: S101 - callers ask before
+    page, _ = await scrape(session.client, session.metrics_url, session.dialect, timeout_s=_SCRAPE_TIMEOUT_S)
+    return page
+
+
+async def send(suite: Suite, session: Session) -> Probe:
+    """Sends the tiny request, with everything around it that a trial has."""
+    settings = session.route.request
+    timeouts = settings.timeouts
+    patience = min(timeouts.first_token_s or _ANSWER_LIMIT_S, _ANSWER_LIMIT_S)
+    timeouts = msgspec.structs.replace(
+        timeouts, first_token_s=patience, idle_s=min(timeouts.idle_s, _ANSWER_LIMIT_S)
+    )
+    route = msgspec.structs.replace(
+        session.route, request=msgspec.structs.replace(settings, timeouts=timeouts)
+    )
+    hasty = msgspec.structs.replace(session, route=route)
+    trial = Trial(
+        id="check", route=route.name, tier=0, condition="cold", repeat=0, output_tokens=PROBE_TOKENS
+    )
+    exchange = await Exchanger(_keep_nothing, Progress()).perform(hasty, _prompt(session), trial, 1, "trial")
+    info = RunInfo(
+        schema=0,
+        id="check",
+        created_at="",
+        nonce="",
+        suite=suite,
+        suite_text="",
+        plan=(),
+        facts={route.name: session.facts},
+    )
+    return Probe(
+        measured=Measurer(info).add(exchange),
+        exchange=exchange,
+        expected_tokens=await _server_count(session) if exchange.failure is None else None,
+    )
+
+
+def _prompt(session: Session) -> Prompt:
+    endpoint = session.route.request.endpoint
+    recipe = PromptRecipe(
+        sha256="check",
+        tokens=0,
+        # As a text even where trials send token ids: nobody has tokenised anything yet.
+        endpoint="chat" if endpoint == "chat" else "completions",
+        corpus="",
+        corpus_sha256="",
+        task="check",
+        start=0,
+    )
+    messages = ({"role": "user", "content": _TEXT},) if endpoint == "chat" else None
+    return Prompt(recipe=recipe, rest=_TEXT, messages=messages)
+
+
+async def _server_count(session: Session) -> int | None:
+    """Tokens of the tiny prompt by the server's /tokenize; only a chat shows what a template does."""
+    if session.route.request.endpoint != "chat":
+        return None
+    messages = [{"role": "user", "content": _TEXT}]
+    kwargs = session.route.request.chat_template_kwargs
+    steps = session.dialect.tokenize_messages_request(messages, session.model, kwargs)
+    if steps is None:
+        return None
+    answer: object = None
+    try:
+        for step in steps:
+            answer = await session.client.post_json(
+                session.root + step.path, step.body_after(answer), timeout_s=_TOKENIZE_TIMEOUT_S
+            )
+        return len(session.dialect.read_tokens(answer))
+    except EngineError:
+        return None  # composing will meet the same trouble and say it
+
+
+async def _keep_nothing(name: str, page: str) -> str:
+    return name
