@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from bench.analysis.answers import Answer, Answers, Equivalence, Key, NeedleScore
 from bench.analysis.crossover import Arrival, Curves
 from bench.journal import Entry, read_run
 from bench.records import (
@@ -35,6 +36,10 @@ ARRIVAL_POINTS = 2_048
 CURVED_TRIALS = 300
 """Trials up to which curves are used. Beyond, resampling them would take minutes, and so many trials
 give the straight lines a narrow interval anyway; `Crossover.basis` says what was used."""
+
+
+ANSWER_CHARACTERS = 20_000_000
+"""Of all greedy answers of a run that are kept to be compared."""
 
 
 class Detail(Struct, frozen=True, kw_only=True):
@@ -99,6 +104,12 @@ class Content(Struct, frozen=True, kw_only=True):
     """Route -> counts of inter-chunk gaps."""
     base: str | None
     """The route that the comparisons are against."""
+    tasks: dict[str, str] = {}
+    """Task -> how easily a drafter follows its answers: `high`, `middle`, `low`, `unknown`."""
+    needle_scores: tuple[NeedleScore, ...] = ()
+    equivalences: tuple[Equivalence, ...] = ()
+    answers_left_out: int = 0
+    """Greedy answers beyond `ANSWER_CHARACTERS`: not compared."""
 
     @property
     def routes(self) -> tuple[str, ...]:
@@ -107,6 +118,14 @@ class Content(Struct, frozen=True, kw_only=True):
         measured = {measurement.route for measurement in self.measurements}
         names = [name for name in dict.fromkeys(planned) if name in measured]
         return (*names, *sorted(measured - set(names)))
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """Tasks and answers of all runs, by what their measurements are known by."""
+
+    tasks: dict[str, str] = {}
+    answers: Answers = {}
+    left_out: int = 0
 
 
 class Cell(Struct, frozen=True, kw_only=True):
@@ -142,6 +161,11 @@ def collect(paths: Sequence[Path], base: str | None = None) -> Content:
         gaps=GapCounts.merge(one.gaps for one in passes),
         curves={key: curve for one in passes for key, curve in one.curves.items()},
         base=base,
+        asked=Asked(
+            tasks={task: kind for one in passes for task, kind in one.tasks.items()},
+            answers={key: answer for one in passes for key, answer in one.answers.items()},
+            left_out=sum(one.left_out for one in passes),
+        ),
     )
 
 
@@ -153,12 +177,15 @@ def assemble(
     gaps: dict[str, GapCounts] | None = None,
     curves: Curves | None = None,
     base: str | None = None,
+    asked: Asked | None = None,
 ) -> Content:
     """Adds the statistics to what was measured; `collect` without the files."""
+    from bench.analysis.answers import equivalences, needle_scores
     from bench.analysis.compare import compare
     from bench.analysis.crossover import crossovers, one_way
     from bench.analysis.summary import summarise
 
+    asked = asked or Asked()
     base = base or choose_base(runs, measurements)
     several = len({m.route for m in measurements}) > 1
     return Content(
@@ -170,6 +197,10 @@ def assemble(
         details=details,
         gaps=gaps or {},
         base=base,
+        tasks=asked.tasks,
+        needle_scores=tuple(needle_scores(measurements, asked.answers)),
+        equivalences=tuple(equivalences(measurements, asked.answers)),
+        answers_left_out=asked.left_out,
     )
 
 
@@ -230,10 +261,14 @@ class _Pass:
         self.details: list[Detail] = []
         self.gaps: dict[str, GapCounts] = {}
         self.curves: dict[tuple[str, str, int], Arrival] = {}
+        self.tasks: dict[str, str] = {}
+        self.answers: dict[Key, Answer] = {}
+        self.left_out = self._characters = 0
         self.measurements: list[Measurement] = []
         for one in measure_all(self._info, self._watch(entries)):
             self.measurements.append(one)
             self._keep_curve(one)
+            self._keep_answer(one)
 
     def run(self) -> Run:
         told = [event.data for event in self._events if {"harness_s", "wall_s"} <= event.data.keys()]
@@ -282,6 +317,23 @@ class _Pass:
         if curve is not None:
             kept = _picks(len(curve[0]), ARRIVAL_POINTS)
             self.curves[curve_key(one)] = (curve[0][kept], curve[1][kept])
+
+    def _keep_answer(self, one: Measurement) -> None:
+        """What the answer just measured is graded by or compared with, as far as there is room."""
+        from bench.analysis.answers import answer_key, answer_of
+
+        exchange = self._last
+        if exchange is None:
+            return
+        self.tasks.setdefault(exchange.trial.task, exchange.prompt.acceptance_class)
+        answer = answer_of(exchange)
+        if answer is None:
+            return
+        self._characters += len(answer.said.text) if answer.said is not None else 0
+        if answer.said is not None and self._characters > ANSWER_CHARACTERS:
+            self.left_out += 1
+            answer = msgspec.structs.replace(answer, said=None)
+        self.answers[answer_key(one)] = answer
 
     def _time(self, exchange: Exchange) -> None:
         ended = exchange.sent_ns + exchange.ended_ns

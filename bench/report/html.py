@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from bench.report import markdown, words
+from bench.report import answers, markdown, words
 from bench.report.content import Content
 from bench.report.drill import drill
 from bench.report.escape import visible
@@ -73,6 +73,13 @@ def _texts(content: Content) -> dict[str, Any]:
         "comparisons": words.comparison_rows(content),
         "comparison_head": words.COMPARISON_HEAD,
         "comparison_note": words.COMPARISON_NOTE,
+        "needles": answers.needle_rows(content),
+        "needle_head": answers.NEEDLE_HEAD,
+        "needle_note": answers.NEEDLE_NOTE,
+        "greedy": answers.greedy_rows(content),
+        "greedy_head": answers.GREEDY_HEAD,
+        "greedy_note": answers.greedy_notes(content),
+        "tasks": answers.task_lines(content),
         "reuse": words.reuse_lines(content),
         "tokenisation": words.tokenisation_lines(content),
         "setting": markdown.setting_rows(content),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from bench.records import Measurement, Route, RunInfo, ServerFacts
-from bench.report import words
+from bench.report import answers, words
 from bench.report.content import Content
 from bench.report.escape import markdown as safe
 from bench.report.escape import visible
@@ -35,9 +35,15 @@ def render(content: Content, pictures: Iterable[str] = ()) -> str:
         _section("Performance", _performance(table)),
         _section("Crossover", words.join(_safe(words.crossover_lines(content)))),
         _section("Comparison", _comparison(content)),
+        _section("Needles", _noted(answers.NEEDLE_HEAD, answers.needle_rows(content), answers.NEEDLE_NOTE)),
+        _section(
+            "Greedy answers",
+            _noted(answers.GREEDY_HEAD, answers.greedy_rows(content), answers.greedy_notes(content)),
+        ),
         _section("Prefix reuse of replays", words.join(_safe(words.reuse_lines(content)))),
         _pictures(set(pictures)),
         _section("Setting", setting_table(content)),
+        _section("Tasks", words.join(_safe(answers.task_lines(content)))),
         _section("Tokenisation", words.join(_safe(words.tokenisation_lines(content)))),
         _section("Warnings and fallback", words.join(_warnings(content))),
         _section("Excluded trials", words.join(_excluded(content))),
@@ -110,8 +116,12 @@ def _performance(table: Grid) -> str:
 
 
 def _comparison(content: Content) -> str:
-    rows = words.comparison_rows(content)
-    return table_of(words.COMPARISON_HEAD, rows) + f"\n\n{safe(words.COMPARISON_NOTE)}" if rows else ""
+    return _noted(words.COMPARISON_HEAD, words.comparison_rows(content), words.COMPARISON_NOTE)
+
+
+def _noted(head: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> str:
+    """A table with what it means below it; nothing where it has no rows."""
+    return table_of(head, rows) + f"\n\n{safe(note, 1000)}" if rows else ""
 
 
 def _cell(value: Value) -> str:
