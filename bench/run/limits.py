@@ -67,12 +67,17 @@ def with_limits(suite: Suite, session: Session, folder: Path) -> Session:
 
 
 def over_limits(suite: Suite, sessions: Mapping[str, Session]) -> dict[str, int]:
-    """Drafter limits of the routes that both sides can be measured on: neither too short nor too long."""
+    """Drafter limits of the routes that both sides can be measured on: neither too short nor too long.
+
+    A route whose server is not up yet counts with the limit that the suite declares.
+    """
     found: dict[str, int] = {}
-    for name, session in sessions.items():
-        if "over-limit" in suite.conditions and not over_limit_problem(suite, session):
-            found[name] = session.facts.drafter_limit or 0
-    return found
+    for route in suite.routes:
+        session = sessions.get(route.name)
+        limit = session.facts.drafter_limit if session else route.drafter_limit
+        if limit is not None and not (session and over_limit_problem(suite, session)):
+            found[route.name] = limit
+    return found if "over-limit" in suite.conditions else {}
 
 
 def over_limit_problem(suite: Suite, session: Session) -> str | None:

@@ -18,6 +18,7 @@ from bench.run.session import Session
 from bench.wire.scrape import scrape, wait_idle
 
 PROBE_TOKENS = 16
+_SECOND_LOOK_TOKENS = 64
 _TEXT = "Write one short line about the weather."
 _IDLE_LIMIT_S = 3.0
 _ANSWER_LIMIT_S = 60.0
@@ -42,6 +43,10 @@ JUDGED = {
     "tokens_differ": "speculation",
 }
 """Reason id -> name of the check. The others say nothing over so few tokens, or have checks of their own."""
+
+
+_DOUBTFUL = frozenset({"buffered", "foreign_traffic"})
+"""What a server's very first request, or somebody's single one, can look like: believed the second time."""
 
 
 class Probe(Struct, frozen=True, kw_only=True):
@@ -82,7 +87,16 @@ async def look(session: Session) -> Scrape:
 
 
 async def send(suite: Suite, session: Session) -> Probe:
-    """Sends the tiny request, with everything around it that a trial has."""
+    """Sends the tiny request, and a somewhat longer one where the first leaves doubts."""
+    probe = await _send(suite, session, PROBE_TOKENS)
+    verdict = probe.measured.verdict
+    if _DOUBTFUL.isdisjoint(reason.id for reason in (*verdict.reasons, *verdict.warnings)):
+        return probe
+    return await _send(suite, session, _SECOND_LOOK_TOKENS)
+
+
+async def _send(suite: Suite, session: Session, output_tokens: int) -> Probe:
+    """One request, with everything around it that a trial has."""
     settings = session.route.request
     timeouts = settings.timeouts
     patience = min(timeouts.first_token_s or _ANSWER_LIMIT_S, _ANSWER_LIMIT_S)
@@ -94,7 +108,7 @@ async def send(suite: Suite, session: Session) -> Probe:
     )
     hasty = msgspec.structs.replace(session, route=route)
     trial = Trial(
-        id="check", route=route.name, tier=0, condition="cold", repeat=0, output_tokens=PROBE_TOKENS
+        id="check", route=route.name, tier=0, condition="cold", repeat=0, output_tokens=output_tokens
     )
     exchange = await Exchanger(_keep_nothing, Progress()).perform(hasty, _prompt(session), trial, 1, "trial")
     info = RunInfo(
