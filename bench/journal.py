@@ -1,6 +1,6 @@
 """The run directory: created once, appended to line by line, readable at any moment.
 
-A run is `run.json` (written once, atomically), `journal.jsonl` (append-only, one `Exchange` or
+A run is `run.json` (written atomically), `journal.jsonl` (append-only, one `Exchange` or
 `Event` a line, fsynced) and `scrapes/*.prom.gz` (raw metrics pages). Whatever kills the writer, all
 that was appended is there afterwards: a torn last line is ignored by readers and cut on resume.
 One directory has one writer, held by an advisory lock that the system drops with the process.
@@ -63,7 +63,7 @@ class Journal:
         except OSError as error:
             raise JournalError(f"{path}: cannot make the run directory: {error.strerror}") from error
         lock = _lock(path)
-        write_atomically(path / _RUN, msgspec.json.format(msgspec.json.encode(info), indent=1) + b"\n")
+        write_atomically(path / _RUN, _info_bytes(info))
         return cls(path, lock, (path / _JOURNAL).open("ab"))
 
     @classmethod
@@ -84,6 +84,10 @@ class Journal:
         self._lines.write(msgspec.json.encode(entry) + b"\n")
         self._lines.flush()
         os.fsync(self._lines.fileno())
+
+    def update_info(self, info: RunInfo) -> None:
+        """Writes `run.json` anew: a route whose server was started later is known by now."""
+        write_atomically(self.path / _RUN, _info_bytes(info))
 
     def store_scrape(self, name: str, page: str) -> str:
         """Keeps a raw metrics page; returns its path within the run directory."""
@@ -108,6 +112,10 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _info_bytes(info: RunInfo) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(info), indent=1) + b"\n"
 
 
 def read_info(path: Path) -> RunInfo:

@@ -22,31 +22,48 @@ NoReport = Annotated[bool, typer.Option("--no-report", help="Measure only; ctxbe
 
 def plan(
     suite: Annotated[Path, typer.Argument(help="The suite file (TOML).")],
+    earlier: Annotated[
+        list[Path] | None,
+        typer.Option("--from", metavar="RUN", help="Estimate from this run (may be given several times)."),
+    ] = None,
+    results: Annotated[
+        Path, typer.Option(help="Folder whose runs tell how long trials take, without --from.")
+    ] = Path("results"),
     json: Json = False,
 ) -> None:
-    """Print the trials of a suite in sending order; sends nothing. Example:
+    """Print the trials of a suite in sending order and how long they will take; sends nothing. Example:
 
     ctxbench plan prompts/suites/laptop.toml
     """
     from bench.plan.suite import read_suite
-    from bench.plan.trials import plan as plan_trials
+    from bench.run.expect import planned
 
     checked, _ = read_suite(suite)
-    trials = plan_trials(checked)
+    found = planned(checked, results=results, named=tuple(earlier or ()))
     if json:
         import msgspec
 
-        print(msgspec.json.format(msgspec.json.encode(trials), indent=1).decode())
+        print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
         return
-    for number, trial in enumerate(trials, 1):
-        print(f"{number:5}  {trial.id}")
-    prompt_tokens = sum(trial.tier for trial in trials)
+    for number, (trial, expected) in enumerate(zip(found.trials, found.estimate.trials, strict=True), 1):
+        print(f"{number:5}  {trial.id:40} {_seconds(expected.total_s):>9}  {expected.basis}".rstrip())
+    prompt_tokens = sum(trial.tier for trial in found.trials)
+    output_tokens = sum(trial.output_tokens for trial in found.trials)
     order = "routes take turns" if checked.interleave else "one route after another"
     print(
-        f"{len(trials)} trials, {order}: {prompt_tokens:,} prompt tokens and "
-        f"{len(trials) * checked.output_tokens:,} output tokens at most",
+        f"{len(found.trials)} trials, {order}: {prompt_tokens:,} prompt tokens and "
+        f"{output_tokens:,} output tokens at most",
+        *found.notes,
+        found.text,
+        sep="\n",
         file=sys.stderr,
     )
+
+
+def _seconds(seconds: float | None) -> str:
+    from bench.plan.estimate import words
+
+    return "-" if seconds is None else f"{seconds:.1f} s" if seconds < 10 else words(seconds)
 
 
 def check(
@@ -54,21 +71,38 @@ def check(
     route: Annotated[
         list[str] | None, typer.Option(help="Check only this route (may be given several times).")
     ] = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Send two small cold prompts a route to tell the time.")
+    ] = False,
+    earlier: Annotated[
+        list[Path] | None,
+        typer.Option("--from", metavar="RUN", help="Estimate from this run (may be given several times)."),
+    ] = None,
+    results: ResultsFolder = Path("results"),
     json: Json = False,
 ) -> None:
     """Check a suite against its live servers before anything expensive is sent; exit code 0 or 1.
 
-    Sends one request of eight tokens per route. Example:
+    Sends one request of sixteen tokens per route. Example:
 
         ctxbench check prompts/suites/laptop.toml
     """
     from bench.errors import CheckFailed
     from bench.plan.suite import read_suite
-    from bench.run.study import Order, preflight
+    from bench.run.order import Order
+    from bench.run.preflight import preflight
     from bench.wire.loop import run as run_loop
 
     checked, text = read_suite(suite)
-    order = Order(suite=checked, suite_text=text, folder=suite.parent, routes=tuple(route or ()))
+    order = Order(
+        suite=checked,
+        suite_text=text,
+        results=results,
+        folder=suite.parent,
+        routes=tuple(route or ()),
+        earlier=tuple(earlier or ()),
+        calibrate=calibrate,
+    )
     found = run_loop(preflight(order))
     if json:
         import msgspec

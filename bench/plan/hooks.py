@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from bench.errors import SuiteError
-from bench.records import FromEnv, Route, RouteServer, RunInfo, Suite
+from bench.records import FromEnv, Route, RouteServer, Suite
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEY_IN_COMMAND = re.compile(r"--api[-_]key(?:=|\s+)(?![\"']?\$)\S")
@@ -138,13 +138,13 @@ def _written(routes: Iterable[Route]) -> Iterator[tuple[str, str]]:
                 yield name, value
 
 
-def with_values_of(info: RunInfo, suite: Suite) -> RunInfo:
-    """A run's record with the values of a suite file that is given again, by route and variable.
+def with_values_of(kept: Suite, suite: Suite) -> Suite:
+    """A run's suite with the values of a suite file that is given again, by route and variable.
 
     Raises `SuiteError` when a route of the run is not in that suite.
     """
     given = {route.name: route for route in suite.routes}
-    if missing := [route.name for route in info.suite.routes if route.name not in given]:
+    if missing := [route.name for route in kept.routes if route.name not in given]:
         raise SuiteError(
             f"route {missing[0]} of the run is not in this suite: give the suite it was made with"
         )
@@ -156,5 +156,4 @@ def with_values_of(info: RunInfo, suite: Suite) -> RunInfo:
         env = {name: fresh.env.get(name, value) for name, value in route.server.env.items()}
         return msgspec.structs.replace(route, server=msgspec.structs.replace(route.server, env=env))
 
-    routes = tuple(filled(route) for route in info.suite.routes)
-    return msgspec.structs.replace(info, suite=msgspec.structs.replace(info.suite, routes=routes))
+    return msgspec.structs.replace(kept, routes=tuple(filled(route) for route in kept.routes))

@@ -7,6 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from bench.records import Event, Exchange, Measurement, Trial
 
+SERVER_STARTED = "server-started"
+"""Name of the event that a server of ours is up: `route`. Nothing is in its cache yet."""
+SERVER_FELL = "server-fell"
+"""Name of the event that a server of ours has ended by itself: `route`, and the attempt it cut off."""
 STARTED = "started"
 """Name of the event that is written before every exchange, so that a cut-off one is known."""
 
@@ -22,10 +26,16 @@ class Ledger:
         self._sent: dict[str, list[Exchange]] = defaultdict(list)
 
     def note_event(self, event: Event) -> None:
-        """Counts the start of an attempt; other events say nothing here."""
+        """Counts the start of an attempt, and takes back what a fallen server spoilt."""
         trial = event.data.get("trial")
         if event.name == STARTED and isinstance(trial, str):
             self._started[trial] += 1
+        elif event.name == SERVER_FELL and isinstance(trial, str) and event.data.get("purpose") == "trial":
+            self._finished[trial] -= 1
+        elif event.name == SERVER_STARTED:
+            route = event.data.get("route")
+            for sent in self._sent.values():
+                sent[:] = [exchange for exchange in sent if exchange.trial.route != route]
 
     def note_exchange(self, exchange: Exchange, measurement: Measurement | None) -> None:
         """Counts a finished attempt; `measurement` is `None` unless its purpose is `trial`."""

@@ -10,31 +10,32 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
-from typing import Literal
+from typing import Literal, TypeVar
 
 from bench.analysis.measure import Measurer
 from bench.errors import EngineError
 from bench.journal import Entry, Journal
+from bench.plan.estimate import RouteModel
 from bench.plan.trials import groups, pair_key
-from bench.prompting.compose import Composer, Prompt
+from bench.prompting.compose import Prompt
 from bench.records import Event, Exchange, Measurement, RunInfo, Trial
+from bench.run.care import Caretaker
 from bench.run.exchange import Exchanger, utc_now
 from bench.run.ledger import STARTED, Ledger
-from bench.run.outlook import Outlook
+from bench.run.outlook import SHORT_WARMUP, Outlook
 from bench.run.progress import Progress
-from bench.run.session import Session
+from bench.run.stage import Stage
 
 Purpose = Literal["trial", "warmup", "prime"]
+_T = TypeVar("_T")
 
 FINISHED = "finished"
 """Name of the event at the end of a session, with its account of time."""
 TOKENIZED = "tokenized"
 """Name of the event that holds one timing of a server's /tokenize: route, tier, tokens, seconds."""
-SHORT_WARMUP = 4096
-"""Tokens of a warm-up prompt: at least two prefill chunks of the usual 2,048."""
 
 
 class Runner:
@@ -44,24 +45,27 @@ class Runner:
         self,
         info: RunInfo,
         journal: Journal,
-        sessions: Mapping[str, Session],
-        composers: Mapping[str, Composer],
+        stage: Stage,
         progress: Progress,
+        *,
+        models: Mapping[str, RouteModel] | None = None,
     ) -> None:
+        """`stage`: the routes, of which some may be open; `models`: what is known of their times."""
         self._info = info
         self._suite = info.suite
         self._journal = journal
-        self._sessions = sessions
-        self._composers = composers
+        self._stage = stage
+        self._sessions = stage.sessions
+        self._composers = stage.composers
         self._progress = progress
         self._measurer = Measurer(info)
         self._ledger = Ledger(info.suite.retry_invalid)
-        self._outlook = Outlook([route.name for route in info.suite.routes])
+        self._outlook = Outlook([route.name for route in info.suite.routes], models)
         # One thread: lines keep their order, and no fsync ever holds up the event loop.
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
         self._exchanger = Exchanger(self._store_page, progress)
         self._warm: set[str] = set()
-        self._gone: set[str] = set()
+        self._care = Caretaker(stage, self._exchanger, progress, self._note)
 
     def recall(self, entries: Iterator[Entry]) -> None:
         """Takes in what earlier sessions of this run have done."""
@@ -79,25 +83,32 @@ class Runner:
         self._show_done()
         started_ns = time.monotonic_ns()
         try:
-            if self._ledger.left(plan):
-                for block in self._blocks():
-                    if self._ledger.left(block):
-                        await self._run_block(block)
-                await self._time_tokenizers()
+            await self._care.announce()
+            blocks = [block for block in self._blocks() if self._ledger.left(block)]
+            for number, block in enumerate(blocks, 1):
+                await self._run_block(block)
+                for route in self._care.over({trial.route for later in blocks[number:] for trial in later}):
+                    await self._time_tokenizers([route])
+                    await self._care.close(route)
+            if blocks:
+                await self._time_tokenizers(list(self._sessions))
         finally:
             self._progress.enter("finished", time.monotonic_ns())
             await self._note(FINISHED, data=self._account(started_ns))
             self._writer.shutdown(wait=True)
-        if self._gone:
-            routes = ", ".join(sorted(self._gone))
+        if self._care.lost:
+            reasons = "; ".join(f"route {name}: {reason}" for name, reason in self._care.lost.items())
             raise EngineError(
-                f"the server of {routes} went away; {len(self._ledger.left(plan))} of {len(plan)} trials "
-                f"are left: start it again, then ctxbench run --resume {self._journal.path}"
+                f"{reasons}; {len(self._ledger.left(plan))} of {len(plan)} trials "
+                f"are left: see to it, then ctxbench run --resume {self._journal.path}"
             )
 
-    async def _time_tokenizers(self) -> None:
+    async def _time_tokenizers(self, routes: Sequence[str]) -> None:
         """Times each server's own /tokenize once per tier, after the trials so that it warms nothing."""
-        for name, session in self._sessions.items():
+        for name in routes:
+            if name in self._care.lost:
+                continue
+            session = self._sessions[name]
             composer = self._composers[name]
             for tier in self._suite.tiers:
                 trial = Trial(
@@ -108,8 +119,6 @@ class Runner:
                     repeat=0,
                     task=self._suite.prompt.tasks[0],
                 )
-                if name in self._gone:
-                    continue
                 prompt = await asyncio.to_thread(composer.compose, trial, pair=self._pair(trial))
                 took = await self._exchanger.time_tokenizer(session, prompt.rest)
                 if took is not None:
@@ -127,17 +136,22 @@ class Runner:
 
     async def _run_block(self, block: Sequence[Trial]) -> None:
         for route in dict.fromkeys(trial.route for trial in block):
+            await self._care.open(route, self._info, self._keep_info)
             await self._warm_up(route)
+        falls = self._care.falls.total()
         for group in groups(block):
             untried = [trial for trial in group if not self._ledger.is_tried(trial)]
             await self._send_group(group, untried, fresh=False)
-        for _ in range(self._suite.retry_invalid):
+        rounds = 0
+        # A fall uses up no attempt of its trial, so it brings a round of its own.
+        while rounds < self._suite.retry_invalid + self._care.falls.total() - falls:
+            rounds += 1
             for group in groups(block):
                 await self._send_group(group, self._ledger.left(group), fresh=True)
 
     async def _warm_up(self, route: str) -> None:
         """One unmeasured prompt of other text, once a session."""
-        if self._suite.warmup == "none" or route in self._warm or route in self._gone:
+        if self._suite.warmup == "none" or route in self._warm or route in self._care.lost:
             return
         self._warm.add(route)
         longest = max(self._suite.tiers)
@@ -155,7 +169,7 @@ class Runner:
 
         `fresh`: a replay is repeated behind a new cold prompt, not behind the one it missed.
         """
-        if not wanted or group[0].route in self._gone:
+        if not wanted or group[0].route in self._care.lost:
             return
         cold, *others = group
         prompt: Prompt | None = None
@@ -181,9 +195,15 @@ class Runner:
         return prompt, exchange.failure is None
 
     async def _send_replays(self, others: Sequence[Trial], wanted: Sequence[Trial], prompt: Prompt) -> None:
-        """Replays in order; one that is valid already is sent again unmeasured, for its place."""
+        """Replays in order; one that is valid already is sent again unmeasured, for its place.
+
+        A server that falls takes the prompt with it: the rest is left for the retry.
+        """
+        falls = self._care.falls[others[0].route]
         for trial in others:
-            if trial.condition != "replay" or trial.route in self._gone:
+            if self._care.falls[trial.route] != falls:
+                return
+            if trial.condition != "replay" or trial.route in self._care.lost:
                 continue
             purpose: Purpose = "trial" if trial in wanted else "prime"
             await self._send(trial, prompt, self._ledger.next_attempt(trial), purpose)
@@ -191,7 +211,7 @@ class Runner:
                 return
 
     async def _send_salted(self, cold: Trial, trial: Trial, prompt: Prompt | None) -> None:
-        if trial.route in self._gone:
+        if trial.route in self._care.lost:
             return
         if prompt is None:
             prompt = await self._compose(cold, max(1, self._ledger.next_attempt(cold) - 1))
@@ -226,19 +246,19 @@ class Runner:
         self._progress.expected_ttft_s = self._outlook.ttft_s(trial)
         await self._note(STARTED, data={"trial": trial.id, "attempt": attempt, "purpose": purpose})
         session = self._sessions[trial.route]
+        log = self._stage.logs.get(trial.route)
+        if log is not None:
+            await log.mark()
         exchange = await self._exchanger.perform(session, prompt, trial, attempt, purpose)
+        if log is not None:
+            exchange = await log.excerpt_for(exchange)
         await self._keep(exchange)
         if exchange.failure and exchange.failure.kind == "cancelled":
             raise asyncio.CancelledError  # it was held back until the exchange was in the journal
-        if exchange.failure and exchange.failure.kind in ("refused", "connect_timeout"):
-            await self._wait_for_return(session)
+        if exchange.failure and await self._care.see_to(exchange):
+            self._warm.discard(trial.route)
+            await self._warm_up(trial.route)
         return exchange
-
-    async def _wait_for_return(self, session: Session) -> None:
-        """After a refused connection: gives a restarting server a moment, then gives the route up."""
-        if not await self._exchanger.is_back(session):
-            self._gone.add(session.route.name)
-            self._progress.notes.append(f"route {session.route.name}: the server is gone; its trials wait")
 
     async def _keep(self, exchange: Exchange) -> None:
         await self._append(exchange)
@@ -271,8 +291,14 @@ class Runner:
         await self._append(event)
         self._take_in(event)
 
+    async def _keep_info(self, info: RunInfo) -> None:
+        await self._write(self._journal.update_info, info)
+
     async def _append(self, entry: Entry) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._writer, self._journal.append, entry)
+        await self._write(self._journal.append, entry)
+
+    async def _write(self, write: Callable[[_T], None], what: _T) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._writer, write, what)
 
     async def _store_page(self, name: str, page: str) -> str:
         loop = asyncio.get_running_loop()

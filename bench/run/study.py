@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
-from bench.errors import SuiteError
 from bench.journal import SCHEMA, Journal, read_entries, read_info
+from bench.plan.hooks import recorded, with_values_of
 from bench.plan.trials import pair_key, plan
-from bench.records import Event, Exchange, Route, RunInfo, Suite
-from bench.run.checks import Check, check_disk, check_route
+from bench.records import Event, Exchange, RunInfo, Suite
+from bench.run.checks import Check, check_client, check_disk, check_route
 from bench.run.exchange import utc_now
+from bench.run.expect import expect
+from bench.run.limits import over_limits
+from bench.run.order import Order as Order
+from bench.run.order import only_routes
 from bench.run.progress import Progress
 from bench.run.prompts import composers
 from bench.run.runner import Runner
-from bench.run.session import Session, api_key, connect
-from bench.wire.client import Client
+from bench.run.session import Session
+from bench.run.stage import Stage
+from bench.run.stage import client_for as client_for
 from bench.wire.host import environment
 
 SESSION = "session"
 """Name of the event that opens every session of a run: the first, and each resume."""
-
-
-class Order(Struct, frozen=True, kw_only=True):
-    """What to run and where to keep it."""
-
-    suite: Suite
-    suite_text: str
-    results: Path = Path("results")
-    """Folder in which the run directory is made."""
-    folder: Path = Path()
-    """Relative paths in the suite start here: the suite file's folder."""
-    routes: tuple[str, ...] = ()
-    """Only these routes; empty: all."""
-    force: bool = False
-    """Go on although a check failed; recorded in the run."""
 
 
 def new_run_path(results: Path, suite: Suite) -> Path:
@@ -54,97 +42,91 @@ def new_run_path(results: Path, suite: Suite) -> Path:
     return path
 
 
-def only_routes(suite: Suite, names: tuple[str, ...]) -> Suite:
-    """The suite with just the named routes; `SuiteError` when one is not in it."""
-    if not names:
-        return suite
-    known = [route.name for route in suite.routes]
-    if unknown := [name for name in names if name not in known]:
-        raise SuiteError(f"--route {unknown[0]}: the suite has no such route; it has {', '.join(known)}")
-    return msgspec.structs.replace(
-        suite, routes=tuple(route for route in suite.routes if route.name in names)
-    )
-
-
 async def start(order: Order, progress: Progress) -> Path:
     """Runs a suite from the beginning; returns the run directory.
 
-    Nothing is written before every route has passed its checks and the shortest and the longest
-    prompt have been composed. Raises the error of the first check that failed, unless forced.
+    Nothing is written before every route that can be up by then has passed its checks and the
+    shortest and the longest prompt have been composed. Raises the error of the first check that
+    failed, unless forced.
     """
     suite = only_routes(order.suite, order.routes)
-    async with connected(suite) as sessions:
+    stage = Stage(suite, order.folder, progress, results=order.results, force=order.force)
+    async with stage:
+        for name in stage.first():
+            await stage.open(name)
+        sessions = stage.sessions
         checks = await check(suite, sessions, order)
         failed = [one for one in checks if one.state == "fail"]
         if failed and not order.force:
             raise failed[0].error()
-        path = new_run_path(order.results, suite)
-        info = RunInfo(
-            schema=SCHEMA,
-            id=path.name,
-            created_at=utc_now(),
-            nonce=secrets.token_hex(8),
-            suite=suite,
-            suite_text=order.suite_text,
-            plan=plan(suite),
-            facts={name: session.facts for name, session in sessions.items()},
-            environment=environment(),
-            notes=_notes(suite, checks),
-        )
-        progress.notes.extend(info.notes)
+        info = describe(order, suite, sessions, path=new_run_path(order.results, suite), checks=checks)
         progress.enter("composing", time.monotonic_ns())
         made = await composers(info, sessions, folder=order.folder)
+        expected = await expect(order, info, sessions, made)
         info = msgspec.structs.replace(
-            info, tokenizers={name: composer.tokenizer.identity for name, composer in made.items()}
+            info,
+            plan=expected.plan,
+            notes=(*info.notes, *expected.notes),
+            tokenizers={name: composer.tokenizer.identity for name, composer in made.items()},
         )
+        progress.notes.extend(info.notes)
+        path = order.results / info.id
         with Journal.create(path, info) as journal:
             progress.path = path
-            await _work(Runner(info, journal, sessions, made, progress), journal, info, sessions)
-    return path
-
-
-async def resume(path: Path, progress: Progress, *, folder: Path = Path()) -> Path:
-    """Does what is left of an interrupted run, with the suite as it was then."""
-    info = read_info(path)
-    with Journal.resume(path) as journal:
-        progress.path = path
-        async with connected(info.suite) as sessions:
-            salts = [entry.prompt.salt for entry in read_entries(path) if isinstance(entry, Exchange)]
-            made = await composers(info, sessions, folder=folder, taken=salts)
-            runner = Runner(info, journal, sessions, made, progress)
-            runner.recall(read_entries(path))
+            stage.composers.update(made)
+            stage.keep_in(path)
+            runner = Runner(info, journal, stage, progress, models=expected.models)
             await _work(runner, journal, info, sessions)
     return path
 
 
-async def preflight(order: Order) -> list[Check]:
-    """The checks of a suite alone, prompts included; nothing is written."""
-    suite = only_routes(order.suite, order.routes)
-    async with connected(suite) as sessions:
-        found = await check(suite, sessions, order)
-        probe = RunInfo(
-            schema=SCHEMA,
-            id="check",
-            created_at=utc_now(),
-            nonce=secrets.token_hex(8),
-            suite=suite,
-            suite_text=order.suite_text,
-            plan=plan(suite),
-        )
-        made = await composers(probe, sessions, folder=order.folder)
-        for name, composer in made.items():
-            template, identity = composer.template, composer.tokenizer.identity
-            text = (
-                f"{identity.kind} tokenizer, template of {template.overhead} tokens; "
-                f"prompts of {min(suite.tiers):,} and {max(suite.tiers):,} tokens are exact"
-            )
-            found.append(Check(route=name, name="prompts", state="ok", text=text))
-    return found
+def describe(
+    order: Order, suite: Suite, sessions: Mapping[str, Session], *, path: Path, checks: Sequence[Check] = ()
+) -> RunInfo:
+    """What run.json will say, before prompts are composed and a budget is applied."""
+    kept, text = recorded(suite, order.suite_text, order.folder)
+    return RunInfo(
+        schema=SCHEMA,
+        id=path.name,
+        created_at=utc_now(),
+        nonce=secrets.token_hex(8),
+        suite=kept,
+        suite_text=text,
+        plan=plan(suite, over_limits(suite, sessions)),
+        facts={name: session.facts for name, session in sessions.items()},
+        environment=environment(),
+        notes=_notes(suite, checks),
+    )
+
+
+async def resume(
+    path: Path, progress: Progress, *, folder: Path = Path(), suite: Suite | None = None
+) -> Path:
+    """Does what is left of an interrupted run, with the suite as it was then.
+
+    Servers of ours are started when their turn comes. `suite`: where the written values of their
+    environment variables are, which a run does not keep.
+    """
+    info = read_info(path)
+    live = with_values_of(info.suite, suite) if suite else info.suite
+    with Journal.resume(path) as journal:
+        progress.path = path
+        async with Stage(live, folder, progress, results=path.parent) as stage:
+            sent = [entry for entry in read_entries(path) if isinstance(entry, Exchange)]
+            stage.keep_in(path, sent)
+            for name in [route.name for route in live.routes if route.server is None]:
+                await stage.open(name)
+            salts = [exchange.prompt.salt for exchange in sent]
+            stage.composers.update(await composers(info, stage.sessions, folder=folder, taken=salts))
+            runner = Runner(info, journal, stage, progress)
+            runner.recall(read_entries(path))
+            await _work(runner, journal, info, stage.sessions)
+    return path
 
 
 async def check(suite: Suite, sessions: Mapping[str, Session], order: Order) -> list[Check]:
     """All checks that need no composed prompt."""
-    found = check_disk(order.results)
+    found = [*check_disk(order.results), await check_client()]
     for session in sessions.values():
         found += await check_route(suite, session, folder=order.folder)
     return found
@@ -154,29 +136,6 @@ async def _work(runner: Runner, journal: Journal, info: RunInfo, sessions: Mappi
     facts = {name: msgspec.to_builtins(session.facts) for name, session in sessions.items()}
     journal.append(Event(name=SESSION, at=utc_now(), message=f"run {info.id}", data={"facts": facts}))
     await runner.run()
-
-
-@contextlib.asynccontextmanager
-async def connected(suite: Suite) -> AsyncIterator[dict[str, Session]]:
-    """All routes of a suite, connected; `EngineError` names the first that cannot be."""
-    async with contextlib.AsyncExitStack() as stack:
-        sessions: dict[str, Session] = {}
-        for route in suite.routes:
-            client = await stack.enter_async_context(client_for(route))
-            sessions[route.name] = await connect(route, client)
-        yield sessions
-
-
-def client_for(route: Route) -> Client:
-    """A client with the route's key, certificate authority and proxy."""
-    return Client(
-        route.base_url,
-        api_key=api_key(route),
-        ca_file=route.ca_file,
-        insecure=route.insecure,
-        proxy=route.proxy,
-        connect_s=route.request.timeouts.connect_s,
-    )
 
 
 def _notes(suite: Suite, checks: Sequence[Check]) -> tuple[str, ...]:

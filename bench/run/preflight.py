@@ -1,0 +1,88 @@
+"""`ctxbench check`: a line for everything that can be known before a run, also where a route fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.errors import BenchError
+from bench.prompting.compose import Composer
+from bench.records import RunInfo, Suite
+from bench.run.checks import Check, check_client, check_disk, check_route, refused
+from bench.run.expect import expect
+from bench.run.order import Order, only_routes
+from bench.run.progress import Progress
+from bench.run.prompts import composers
+from bench.run.session import Session
+from bench.run.stage import Stage
+from bench.run.study import describe
+
+
+async def preflight(order: Order) -> list[Check]:
+    """All checks of a suite, prompts and expected time included; nothing is written.
+
+    A route that cannot be opened is a failed line, and the others are checked all the same. Servers
+    of the suite's own are started for it, one after another where they cannot be up together.
+    """
+    suite = only_routes(order.suite, order.routes)
+    found = [*check_disk(order.results), await check_client()]
+    async with Stage(suite, order.folder, Progress(), results=order.results, force=True) as stage:
+        for route in suite.routes:
+            found += await _route(order, suite, stage, route.name)
+        if len(stage.composers) == len(suite.routes):
+            found += await _time(order, suite, stage)
+    return found
+
+
+async def _route(order: Order, suite: Suite, stage: Stage, name: str) -> list[Check]:
+    """One route; a server that cannot stay up beside the next one is stopped again."""
+    try:
+        session = await stage.open(name)
+    except BenchError as error:
+        return [refused(name, "server", error)]
+    found = await check_route(suite, session, folder=order.folder)
+    info = describe(order, suite, {name: session}, path=Path("check"))
+    try:
+        made = await composers(info, {name: session}, folder=order.folder)
+        found.append(_prompts(info, session, made[name]))
+        stage.composers.update(made)
+    except BenchError as error:
+        found.append(refused(name, "prompts", error))
+    if name not in stage.first():
+        await stage.close(name)
+    return found
+
+
+async def _time(order: Order, suite: Suite, stage: Stage) -> list[Check]:
+    info = describe(order, suite, stage.sessions, path=Path("check"))
+    try:
+        expected = await expect(order, info, stage.sessions, stage.composers)
+    except BenchError as error:
+        return [refused("", "time", error)]
+    text = expected.text
+    if "not known" in text and not order.calibrate:
+        text += "; --calibrate finds out with two small prompts a route"
+    return [
+        Check(route="", name="time", state="ok", text=text),
+        *(
+            Check(route="", name="time", state="warn" if note.startswith("budget") else "ok", text=note)
+            for note in expected.notes
+        ),
+    ]
+
+
+def _prompts(info: RunInfo, session: Session, composer: Composer) -> Check:
+    """Composing has proven the tokenizer against the server; this says what was proven."""
+    tiers = [trial.tier for trial in info.plan if trial.route == session.route.name]
+    identity, overhead = composer.tokenizer.identity, composer.template.overhead
+    tokenises = session.dialect.tokenize_request("a", session.model) is not None
+    if identity.kind == "server":
+        agrees = "counted by the server's own tokenizer"
+    elif tokenises:
+        agrees = f"{identity.kind} tokenizer, counts as the server does on ten samples"
+    else:
+        agrees = f"{identity.kind} tokenizer (the server tokenises nothing: its usage will prove the counts)"
+    text = (
+        f"{agrees}; template of {overhead} tokens; "
+        f"prompts of {min(tiers):,} and {max(tiers):,} tokens are exact"
+    )
+    return Check(route=session.route.name, name="prompts", state="ok", text=text)
