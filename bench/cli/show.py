@@ -54,6 +54,14 @@ def describe(progress: Progress, now_ns: int) -> str:
     return text
 
 
+def left(progress: Progress, now_ns: int) -> float | None:
+    """Estimated seconds until the end of the run; `None` while nothing is known."""
+    if progress.left_s is None:
+        return None
+    spent = (now_ns - progress.trial_since_ns) / 1e9 if progress.trial_since_ns else 0.0
+    return max(0.0, progress.left_s - spent)
+
+
 def duration(seconds: float) -> str:
     """`47 s`, `12 min`, `3 h 05 min`."""
     if seconds < 90:
@@ -84,9 +92,8 @@ class _Bar:
             bar.write(progress.notes[self._shown], file=sys.stderr)
             self._shown += 1
         bar.total, bar.n = progress.total, progress.done
-        left = progress.left_s
-        if left is not None and progress.phase_since_ns:
-            bar.set_postfix_str(f"{duration(max(0.0, left))} left", refresh=False)
+        if (left_s := left(progress, time.monotonic_ns())) is not None:
+            bar.set_postfix_str(f"{duration(left_s)} left", refresh=False)
         bar.set_description_str(describe(progress, time.monotonic_ns()), refresh=False)
         bar.refresh()
 
@@ -109,9 +116,11 @@ class _Lines:
             self._shown += 1
         if progress.done != self._done:
             self._done = progress.done
-            left = f", about {duration(progress.left_s)} left" if progress.left_s is not None else ""
-            now = describe(progress, time.monotonic_ns())
-            print(f"{progress.done}/{progress.total} trials done{left}; {now}", file=sys.stderr, flush=True)
+            now_ns = time.monotonic_ns()
+            left_s = left(progress, now_ns)
+            about = f", about {duration(left_s)} left" if left_s is not None else ""
+            now = describe(progress, now_ns)
+            print(f"{progress.done}/{progress.total} trials done{about}; {now}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         sys.stderr.flush()

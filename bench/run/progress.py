@@ -36,6 +36,7 @@ class Progress:
     phase_since_ns: int = 0
     """Monotonic."""
     trial: Trial | None = None
+    trial_since_ns: int = 0
     expected_ttft_s: float | None = None
     """What the estimate says of the request in flight."""
     left_s: float | None = None
@@ -46,6 +47,11 @@ class Progress:
     failed: int = 0
     notes: list[str] = field(default_factory=list)
     """Lines for people, in order; a shower takes those it has not shown yet."""
+
+    def begin(self, trial: Trial, now_ns: int) -> None:
+        """Starts a trial; `left_s` counts from here."""
+        self.trial = trial
+        self.trial_since_ns = now_ns
 
     def enter(self, phase: Phase, now_ns: int) -> None:
         """Starts a phase of the trial in flight."""

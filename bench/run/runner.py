@@ -242,7 +242,7 @@ class Runner:
 
     async def _send(self, trial: Trial, prompt: Prompt, attempt: int, purpose: Purpose) -> Exchange:
         """One exchange, in the journal before this returns, also when it was cut off."""
-        self._progress.trial = trial
+        self._progress.begin(trial, time.monotonic_ns())
         self._progress.expected_ttft_s = self._outlook.ttft_s(trial)
         await self._note(STARTED, data={"trial": trial.id, "attempt": attempt, "purpose": purpose})
         session = self._sessions[trial.route]

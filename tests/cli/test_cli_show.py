@@ -1,0 +1,64 @@
+"""What a person sees while a run is running."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.cli.show import describe, duration, left, shown
+from bench.records import Trial
+from bench.run.progress import Progress
+
+TRIAL = Trial(id="mtp4/564577/cold/1", route="mtp4", tier=564_577, condition="cold", repeat=1)
+SECOND = 1_000_000_000
+
+
+def progress() -> Progress:
+    made = Progress(total=18, done=4, expected_ttft_s=690.4, left_s=3600.0, kv_usage=0.352)
+    made.begin(TRIAL, 100 * SECOND)
+    made.enter("prefill", 110 * SECOND)
+    return made
+
+
+def test_a_long_prefill_is_shown_beside_its_estimate() -> None:
+    assert describe(progress(), 322 * SECOND) == ("mtp4 564,577 cold: prefill 212 s of about 690 s, KV 35%")
+
+
+def test_from_the_first_text_on_bytes_are_shown() -> None:
+    made = progress()
+    made.enter("decode", 800 * SECOND)
+    made.bytes_read = 123_456
+    assert describe(made, 810 * SECOND) == "mtp4 564,577 cold: decode 123 kB, KV 35%"
+
+
+def test_time_left_runs_down_within_a_trial_and_never_below_nothing() -> None:
+    assert left(progress(), 400 * SECOND) == 3300.0
+    assert left(progress(), 9000 * SECOND) == 0.0
+    assert left(Progress(), 0) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (89.4, "89 s"), (90, "2 min"), (1800, "30 min"), (5400, "1 h 30 min"), (7500, "2 h 05 min")],
+)
+def test_durations_are_told_as_people_do(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_without_a_terminal_a_line_tells_of_every_trial_and_every_note(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = progress()
+    with shown(made):
+        made.notes.append("a note")
+        made.done += 1
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "a note"
+    assert told[1].startswith("5/18 trials done, about")
+
+
+def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    made = progress()
+    with shown(made, quiet=True):
+        made.done += 1
+        made.notes.append("a note")
+    assert capsys.readouterr().err == ""
