@@ -206,6 +206,16 @@ REASONS: dict[str, Entry] = {
         "Past the drafter's limit: target-only (fallback), the drafter proposes nothing.",
         "Extend the drafter's context (see `ctxbench context`) or declare target-only at this length.",
     ),
+    "fallback_unlike_version": _warn(
+        "speculation",
+        "Past the drafter's limit the engine did something else than its version is known for.",
+        "Check limit and version (`ctxbench context`); a patched engine may well do so.",
+    ),
+    "drafts_past_limit": _warn(
+        "speculation",
+        "Past the drafter's limit tokens were still drafted and accepted.",
+        "Correct `drafter_limit`, or read this acceptance as that of positions the drafter never learned.",
+    ),
     "speculation_batch_limit": _warn(
         "speculation",
         "A longer request in the batch took the drafter past its limit for all of them.",
@@ -240,6 +250,22 @@ REASONS: dict[str, Entry] = {
         "speculation",
         "The route declares speculation, and no witness shows it.",
         "Enable metrics; acceptance cannot be measured without them.",
+    ),
+    # --- the server's log
+    "log_flood": _warn(
+        "log",
+        "The server's log was flooded: a line came again and again with the output tokens.",
+        "Writing it costs decode time; find out what it warns of, or silence it.",
+    ),
+    "log_errors": _warn(
+        "log",
+        "The server logged errors during this exchange.",
+        "Read the excerpt in the run directory.",
+    ),
+    "log_unread": _warn(
+        "log",
+        "The server's log could not be read as a whole for this exchange.",
+        "Check the route's `log` source: warnings cannot be counted without it.",
     ),
     # --- identities
     "positions_differ": _bad(
@@ -290,6 +316,7 @@ GROUPS: dict[str, str] = {
     "restart": "Was it the same server throughout?",
     "condition": "Did cold, salted or replay hold?",
     "speculation": "Did the route speculate as declared?",
+    "log": "What did the server's log say meanwhile?",
     "identities": "Do the counters add up?",
     "clocks": "Can the times be trusted?",
 }

@@ -15,6 +15,7 @@ _LOOK_UP = ("ngram", "suffix", "lookup", "prompt")
 _NEAR_ZERO = 0.02
 """Acceptance below this, over enough drafts, is that of empty drafts."""
 _ENOUGH_DRAFTS = 8
+_ERRORS = ("ERROR", "CRITICAL", "FATAL")
 
 
 class Finding(NamedTuple):
@@ -58,7 +59,7 @@ def place_of(case: Case) -> Place:
 def _nothing_drafted(case: Case) -> Finding:
     place = place_of(case)
     if place == "over":
-        return Finding("fallback", (Reason(id="speculation_fallback", detail=_limit(case)),))
+        return _fallback(case, "no drafts", _limit(case))
     if _looks_up(case):
         return Finding("as declared", (Reason(id="nothing_drafted"),))
     detail = f"0 drafts for {case.numbers.output_tokens} tokens"
@@ -78,6 +79,9 @@ def _drafted(case: Case) -> Finding:
         return _empty_drafts(case, place, drafts)
     if place == "crosses":
         return Finding("crosses", (Reason(id="speculation_crosses", detail=_limit(case)),))
+    if place == "over" and accepted:
+        detail = f"{accepted:,} of {drafted:,} tokens accepted; {_limit(case)}"
+        return Finding("as declared", (Reason(id="drafts_past_limit", detail=detail),))
     if place == "unknown" and (sign := _sign_of_crossing(case)):
         return Finding("crosses", (Reason(id="speculation_crosses", detail=sign),))
     return Finding("as declared", () if accepted else (Reason(id="nothing_accepted"),))
@@ -96,7 +100,25 @@ def _empty_drafts(case: Case, place: Place, drafts: int) -> Finding:
     if place == "crosses" and accepted:
         return Finding("crosses", (Reason(id="speculation_crosses", detail=f"{seen}; {_limit(case)}"),))
     where = f"; {_limit(case)}" if case.facts.drafter_limit is not None else "; drafter limit unknown"
-    return Finding("fallback", (Reason(id="speculation_fallback", detail=seen + where),))
+    return _fallback(case, "drafts without acceptance", seen + where)
+
+
+def _fallback(case: Case, seen: str, detail: str) -> Finding:
+    """What was seen past the limit, beside what this engine version is known to do there."""
+    facts = case.facts
+    who = " ".join(part for part in (facts.engine, facts.version) if part)
+    # A limit that was cut at the start leaves no past; there is nothing to compare with then.
+    known = [one for one in facts.past_drafter_limit if one != "context reduced"]
+    if seen in known:
+        detail = f"{detail}; {seen}, as {who} does"
+    if case.exchange.log is not None and case.exchange.log.problem is None:
+        warnings = case.exchange.log.known.get("drafter_limit_skip", 0)
+        detail = f"{detail}; {warnings:,} warning{'' if warnings == 1 else 's'} in the log"
+    reasons = [Reason(id="speculation_fallback", detail=detail)]
+    if known and seen not in known:
+        differs = f"{seen}; {who} is known for: {' or '.join(known)}"
+        reasons.append(Reason(id="fallback_unlike_version", detail=differs))
+    return Finding("fallback", tuple(reasons))
 
 
 def _sign_of_crossing(case: Case) -> str | None:
@@ -166,6 +188,23 @@ def _limit(case: Case) -> str:
         f"prompt {case.prompt_tokens:,} + output {case.numbers.output_tokens or 0:,} + k {case.k} "
         f"against a drafter limit of {case.facts.drafter_limit or 0:,}"
     )
+
+
+# --- The server's log -----------------------------------------------------------------------------
+
+
+def judge_log(case: Case) -> Iterator[Reason]:
+    """Floods and errors that the server wrote during the exchange, where its log was read."""
+    log = case.exchange.log
+    if log is None:
+        return
+    if log.problem is not None:
+        yield Reason(id="log_unread", detail=log.problem)
+    if log.floods:
+        yield Reason(id="log_flood", detail=log.floods[0])
+    errors = sum(lines for level, lines in log.levels.items() if level in _ERRORS)
+    if errors:
+        yield Reason(id="log_errors", detail=f"{errors:,} of {log.lines:,} lines; {log.file or ''}")
 
 
 # --- Identities -----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from bench.analysis.case import Case
 from bench.analysis.reasons import effect_of
 from bench.analysis.reuse import judge_reuse
 from bench.analysis.speculated import Finding as SpeculationFinding
-from bench.analysis.speculated import judge_identities, judge_speculation
+from bench.analysis.speculated import judge_identities, judge_log, judge_speculation
 from bench.analysis.timing import repeats_one_piece
 from bench.records import Reason, Verdict
 
@@ -32,13 +32,14 @@ _LEAST_HELD_S = 0.05
 def judge(case: Case) -> Verdict:
     """All reasons for and against one measurement."""
     if case.exchange.failure is not None:
-        return verdict_of([*_failed(case), *_restart(case)])
+        return verdict_of([*_failed(case), *_restart(case), *judge_log(case)])
     reasons = [
         *_answer(case),
         *_count(case),
         *_exclusive(case),
         *_restart(case),
         *_clocks(case),
+        *judge_log(case),
     ]
     # Counters that hold foreign requests are no witness of what ours reused.
     shared = any(reason.id in ("foreign_traffic", "restart", "replicas") for reason in reasons)
