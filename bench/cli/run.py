@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bench.cli.interrupt import ended_in_order
+
 if TYPE_CHECKING:
+    from bench.records import Suite
     from bench.run.progress import Progress
 
 INTERRUPTED = 130
@@ -103,7 +106,9 @@ def check(
         earlier=tuple(earlier or ()),
         calibrate=calibrate,
     )
-    found = run_loop(preflight(order))
+    _announce(checked, order.routes)
+    with ended_in_order():
+        found = run_loop(preflight(order))
     if json:
         import msgspec
 
@@ -119,33 +124,42 @@ def check(
 def run(
     suite: Annotated[Path | None, typer.Argument(help="The suite file (TOML).")] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Go on with an interrupted run directory; no suite file then.")
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Go on with an interrupted run directory. A suite file is only needed with it "
+            "for values written in [route.server] env.",
+        ),
     ] = None,
     results: ResultsFolder = Path("results"),
     route: Annotated[
         list[str] | None, typer.Option(help="Measure only this route (may be given several times).")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Go on although a check failed.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print all that would happen, commands too, and do nothing.")
+    ] = False,
     no_report: NoReport = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure a suite against its live servers. Ctrl-C keeps all that was measured. Example:
+    """Measure a suite, starting and stopping servers where it says so. Ctrl-C keeps all that was measured.
 
-    ctxbench run prompts/suites/laptop.toml
+    Example:
+
+        ctxbench run prompts/suites/laptop.toml
     """
     from bench.errors import SuiteError
     from bench.plan.suite import read_suite
+    from bench.run.outline import outline
     from bench.run.study import Order, start
-    from bench.run.study import resume as resume_run
 
-    if (suite is None) == (resume is None):
-        raise SuiteError("give either a suite file or --resume RUN")
     if resume is not None:
-        if route:
-            raise SuiteError("--route belongs to a new run; a resumed one has its routes already")
-        execute(lambda progress: resume_run(resume, progress), report=not no_report, quiet=quiet)
+        if route or dry_run:
+            raise SuiteError("--route and --dry-run belong to a new run; a resumed one has its plan already")
+        _resume(resume, suite, report=not no_report, quiet=quiet)
         return
-    assert suite is not None  # noqa: S101 - one of the two, see above
+    if suite is None:
+        raise SuiteError("give either a suite file or --resume RUN")
     checked, text = read_suite(suite)
     order = Order(
         suite=checked,
@@ -155,7 +169,31 @@ def run(
         routes=tuple(route or ()),
         force=force,
     )
+    if dry_run:
+        print("\n".join(outline(order)))
+        return
+    _announce(checked, order.routes)
     execute(lambda progress: start(order, progress), report=not no_report, quiet=quiet)
+
+
+def _resume(run: Path, suite: Path | None, *, report: bool, quiet: bool) -> None:
+    from bench.journal import read_info
+    from bench.plan.suite import read_suite
+    from bench.run.study import resume
+
+    given = read_suite(suite)[0] if suite else None
+    folder = suite.parent if suite else Path()
+    _announce(read_info(run).suite)
+    execute(lambda progress: resume(run, progress, folder=folder, suite=given), report=report, quiet=quiet)
+
+
+def _announce(suite: Suite, routes: tuple[str, ...] = ()) -> None:
+    """Shows the commands of a suite before any of them runs, also to those who want no progress."""
+    from bench.plan.hooks import announcement
+    from bench.run.order import only_routes
+
+    for line in announcement(only_routes(suite, routes)):
+        print(line, file=sys.stderr)
 
 
 def execute(
@@ -171,7 +209,7 @@ def execute(
 
     progress = Progress()
     try:
-        with shown(progress, quiet=quiet):
+        with shown(progress, quiet=quiet), ended_in_order():
             path = run_loop(work(progress))
     except KeyboardInterrupt:
         if progress.path is not None:

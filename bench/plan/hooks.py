@@ -95,6 +95,15 @@ def hook_lines(route: Route) -> list[str]:
     return lines
 
 
+def announcement(suite: Suite) -> list[str]:
+    """All commands that a run of this suite may execute, a line a route, to be shown before it starts."""
+    return [
+        f"route {route.name}: {'; '.join(hook_lines(route))}"
+        for route in suite.routes
+        if route.server is not None
+    ]
+
+
 def _variable(name: str, value: object) -> str:
     if isinstance(value, FromEnv):
         return name if value.from_env == name else f"{name} (from {value.from_env})"

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from bench.errors import EngineError, JournalError, SuiteError
 from bench.journal import write_atomically
-from bench.plan.hooks import hook_lines, shown
+from bench.plan.hooks import shown
 from bench.records import FromEnv, Route, RouteServer, Suite
 from bench.run.process import Identity, SecretFree, ServerProcess, Surroundings, identity
 from bench.run.serverlog import Tail, log_source
@@ -122,7 +122,7 @@ class Server:
         await self._register.refuse_stale(name, self._say)
         if await _answers(self.route.base_url):
             raise EngineError(self._register.taken(self.route))
-        self._say(f"route {name}: {'; '.join(hook_lines(self.route))}")
+        self._say(f"route {name}: starting its server: {shown(self._table.up)}")
         started = time.monotonic()
         self._process = ServerProcess(self._table.up, self._where)
         self.starts += 1

@@ -99,9 +99,13 @@ class Stage:
     async def open(self, name: str) -> Session:
         """Starts the route's server where that is ours to do, and connects.
 
-        Raises `BenchError`; nothing of the route is left open then.
+        A server of ours that cannot be up beside it is stopped before. Raises `BenchError`; nothing of
+        the route is left open then.
         """
         route = self._suite.route(name)
+        if route.server is not None and not self._suite.interleave:
+            for other in [other for other in self._servers if other != name]:
+                await self.close(other)
         async with contextlib.AsyncExitStack() as stack:
             client = await stack.enter_async_context(client_for(route))
             if route.server is not None:
