@@ -135,6 +135,8 @@ class Route(Struct, frozen=True, kw_only=True):
     """Longest sequence the drafter takes part in, in tokens; `None`: what `config` says, if anything."""
     log: str | None = None
     """Where the server's log is: a file, `docker:NAME` or `journal:UNIT`; an excerpt is kept per exchange."""
+    reset: Literal["vllm", "sglang"] | None = None
+    """Empty the prefix cache before every cold prompt, in this engine's way; proven by a probe."""
     cache_group: str | None = None
     """Routes of one group share a prefix cache or KV store; `None`: the server's origin."""
     ca_file: str | None = None

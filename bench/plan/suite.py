@@ -62,6 +62,7 @@ class RouteTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     config: str | None = None
     drafter_limit: int | None = None
     log: str | None = None
+    reset: Literal["vllm", "sglang"] | None = None
     cache_group: str | None = None
     ca_file: str | None = None
     insecure: bool = False

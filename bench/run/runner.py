@@ -27,6 +27,7 @@ from bench.run.exchange import Exchanger, utc_now
 from bench.run.ledger import STARTED, Ledger
 from bench.run.outlook import SHORT_WARMUP, Outlook
 from bench.run.progress import Progress
+from bench.run.reset import RESET, probe_tokens, proof, reset_cache
 from bench.run.stage import Stage
 
 Purpose = Literal["trial", "warmup", "prime"]
@@ -189,10 +190,33 @@ class Runner:
                 await self._send_salted(cold, trial, prompt)
 
     async def _send_cold(self, cold: Trial, purpose: Purpose) -> tuple[Prompt, bool]:
+        await self._reset_cache(cold.route)
         attempt = self._ledger.next_attempt(cold)
         prompt = await self._compose(cold, attempt)
         exchange = await self._send(cold, prompt, attempt, purpose)
         return prompt, exchange.failure is None
+
+    async def _reset_cache(self, route: str) -> None:
+        """Where the route asks for it: empties the server's cache, and proves it with a probe prompt."""
+        session = self._sessions[route]
+        if session.route.reset is None:
+            return
+        tokens = probe_tokens(session.facts, max(self._suite.tiers))
+        trial = Trial(
+            id=f"{route}/reset", route=route, tier=tokens, condition="cold", repeat=0, output_tokens=2
+        )
+        attempt, pair = self._ledger.next_attempt(trial), f"reset {self._pair(trial)}"
+        composer = self._composers[route]
+        prompt = await asyncio.to_thread(composer.compose_warmup, tokens, number=attempt, pair=pair)
+        await self._send(trial, prompt, attempt, "warmup")
+        refused = await reset_cache(session)
+        again = await self._send(trial, prompt, self._ledger.next_attempt(trial), "warmup")
+        proven, detail = proof(again, session.dialect)
+        proven = False if refused else proven
+        data: dict[str, object] = {"route": route, "accepted": refused is None, "proven": proven}
+        await self._note(RESET, message=refused or detail, data=data)
+        if not proven:
+            self._progress.notes.append(f"route {route}: the cache reset is not proven: {refused or detail}")
 
     async def _send_replays(self, others: Sequence[Trial], wanted: Sequence[Trial], prompt: Prompt) -> None:
         """Replays in order; one that is valid already is sent again unmeasured, for its place.

@@ -127,6 +127,10 @@ class Client:
         reply = await self._request("POST", path_or_url, timeout_s, msgspec.json.encode(body))
         return self._json("POST", path_or_url, reply)
 
+    async def post_text(self, path_or_url: str, body: object, *, timeout_s: float = 120.0) -> str:
+        """The answer to a POST of JSON, whatever it is. Raises EngineError."""
+        return (await self._request("POST", path_or_url, timeout_s, msgspec.json.encode(body))).text
+
     async def get_text(self, path_or_url: str, *, timeout_s: float = 30.0) -> str:
         """The text of a GET. Raises EngineError."""
         return (await self.get_reply(path_or_url, timeout_s=timeout_s)).text
