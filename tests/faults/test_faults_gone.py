@@ -1,0 +1,55 @@
+"""A server that goes away in the middle of a run: it ends soon, keeps what it has, says what is left."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from fault_runs import suite_text
+
+from bench.errors import EngineError
+from bench.journal import read_entries
+from bench.plan.suite import parse_suite
+from bench.records import Exchange
+from bench.run.progress import Phase, Progress
+from bench.run.study import Order, start
+from bench.servers import simulator
+from bench.servers.simulator import Simulator
+
+IDLE_LIMIT_S = 60.0
+
+
+class Ends(Progress):
+    """Stops the server when the replay is about to be sent."""
+
+    server: Simulator | None = None
+
+    def enter(self, phase: Phase, now_ns: int) -> None:
+        super().enter(phase, now_ns)
+        replay = self.trial is not None and self.trial.condition == "replay"
+        if self.server is not None and replay and phase == "waiting until idle":
+            self.server.stop()
+
+
+def test_a_server_that_went_away_ends_the_run_with_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.run.checks._LAG_WINDOW_S", 0.06)
+    monkeypatch.setattr("bench.run.exchange._IDLE_LIMIT_S", IDLE_LIMIT_S)
+    monkeypatch.setattr("bench.run.exchange._SETTLE_LIMIT_S", 0.2)
+    monkeypatch.setattr("bench.run.exchange._RETURN_LIMIT_S", 0.5)
+    with simulator.start("toy") as server:
+        text = suite_text(
+            server.base_url, tier=256, k=2, conditions='"cold", "replay", "salted"', replays=1, output=16
+        )
+        progress = Ends()
+        progress.server = server
+        with pytest.raises(EngineError, match=r"r went away; 1 of 3 trials are left: .*--resume"):
+            asyncio.run(start(Order(suite=parse_suite(text), suite_text=text, results=tmp_path), progress))
+    assert progress.path is not None
+    cold, replay = (entry for entry in read_entries(progress.path) if isinstance(entry, Exchange))
+    assert cold.failure is None
+    assert replay.failure is not None and replay.failure.kind == "refused"
+    # Not the fifteen minutes that a server may be busy for.
+    assert replay.idle_wait_s is not None and replay.idle_wait_s < IDLE_LIMIT_S
