@@ -113,7 +113,8 @@ class LogAnalyser:
 
     `since` drops lines stamped earlier (`YYYY-MM-DD HH:MM:SS`, compared as the log writes its times).
     `output_tokens` and `requests` are what the client knows of the time the log covers; without them
-    the analyser uses what it finds in the log. Shapes, templates and line lengths are bounded.
+    the analyser uses what it finds in the log. `running`: the server was up before the first line, so
+    that none of them belongs to its start. Shapes, templates and line lengths are bounded.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class LogAnalyser:
         since: str | None = None,
         output_tokens: int | None = None,
         requests: int | None = None,
+        running: bool = False,
         templates_max: int = TEMPLATES_MAX,
     ) -> None:
         self._since = since
@@ -133,7 +135,7 @@ class LogAnalyser:
         self._dated = False
         self._stamps: dict[bytes, slice | None] = {}
         self._segment = 0
-        self._starting, self._ready = True, False
+        self._starting, self._ready = not running, running
         self._binary = False
         self._groups: dict[tuple[str | None, str], _Group] = {}
         self._shapes: dict[bytes, tuple[_Group, slice | None]] = {}

@@ -29,6 +29,8 @@ def context_of(suite: Suite, session: Session, folder: Path) -> ContextVerdict |
         speculation=route.speculation,
         engine=facts.engine,
         version=facts.version,
+        # It is up at this length: if that is beyond what it derives, the switch for it must be on.
+        allow_long=True,
         tiers=suite.tiers,
         output_tokens=suite.output_tokens,
     )

@@ -71,7 +71,7 @@ class ServerLog:
     def _read(self, exchange: Exchange) -> LogExcerpt:
         excerpt = self._tail.excerpt(COUNTED_BYTES)
         tokens = exchange.usage.completion_tokens if exchange.usage else None
-        analyser = LogAnalyser(output_tokens=tokens, requests=1)
+        analyser = LogAnalyser(output_tokens=tokens, requests=1, running=True)
         analyser.feed(excerpt.data)
         report = analyser.report()
         trial = exchange.trial.id.replace("/", "-")
