@@ -37,8 +37,10 @@ class Totals:
     sums: dict[str, float] = field(default_factory=dict)
     spans: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Smallest and largest value over the requests that were alone (the peak: over all windows)."""
+    reused: float = 0.0
+    """Reused tokens of prompts that are counted whole."""
     reused_of: float = 0.0
-    """Prompt tokens of which it is known how many were reused."""
+    """Tokens of these prompts."""
 
     def add(self, one: Watched) -> None:
         """Takes in the next request, window or restart."""
@@ -53,6 +55,7 @@ class Totals:
             if value is not None:
                 self.sums[name] = self.sums.get(name, 0) + value
         if one.prefix_reuse is not None:
+            self.reused += one.cached_tokens or 0
             self.reused_of += one.prompt_tokens or 0
         for name in _SPANNED:
             value = getattr(one, name)
@@ -63,7 +66,7 @@ class Totals:
     @property
     def prefix_reuse(self) -> float | None:
         """Reused prompt tokens of all prompt tokens of which that is known."""
-        return self.sums["cached_tokens"] / self.reused_of if self.reused_of else None
+        return self.reused / self.reused_of if self.reused_of else None
 
     @property
     def acceptance(self) -> float | None:

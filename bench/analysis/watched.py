@@ -167,6 +167,8 @@ def _alone(segment: Segment, deltas: Deltas, slots: Sequence[int] | None) -> tup
         return "it began before this window, beside another request or unseen", ""
     if _looked_up_more(deltas):
         return "another prompt was looked up in the prefix cache meanwhile, and cut off", ""
+    if not segment.live_gauges:
+        return "", "counters: one request had a first token and finished; another before its own may hide"
     return "", "counters: one request finished, and no other was counted or seen"
 
 
@@ -249,8 +251,12 @@ def _token_fields(parts: _Parts, requests: int) -> dict[str, Any]:
         else:
             parts.sources[name] = cached.source if name == "cached_tokens" else "counters"
     reuse = cached.tokens / prompt if cached.tokens is not None and prompt else None
+    if parts.segment.ended in ("open", "restart") and parts.segment.busy_pages:
+        # Reused tokens are counted when a prompt begins, computed ones when it is done (llama.cpp).
+        reuse, absent["prefix_reuse"] = None, "requests in flight are not counted whole yet"
     if reuse is None:
-        absent["prefix_reuse"] = absent.get("cached_tokens") or absent.get("prompt_tokens") or "no prompt"
+        why = absent.get("cached_tokens") or absent.get("prompt_tokens") or "no prompt was counted"
+        absent.setdefault("prefix_reuse", why)
     slack = sum(deltas.slack.get(n, 0.0) for n in ("prompt_tokens", "cached_tokens", "generation_tokens"))
     return {**found, "prefix_reuse": reuse, "slack_tokens": slack}
 

@@ -43,6 +43,8 @@ class Segment(Struct, frozen=True, kw_only=True):
     """Pages between the quiet ones, the last one included."""
     busy_pages: int = 0
     """Those on which something was running."""
+    live_gauges: bool = True
+    """The engine's gauges are true at every moment; else a request before its first token is not seen."""
     unread: int = 0
     """Pages that could not be had meanwhile."""
     in_flight_peak: float | None = None
@@ -151,6 +153,7 @@ class Segmenter:
             began_before=seen.began_before,
             pages=seen.pages,
             busy_pages=seen.busy_pages,
+            live_gauges=not self._stale,
             unread=seen.unread,
             in_flight_peak=seen.peaks.get("in_flight"),
             waiting_peak=seen.peaks.get("waiting"),

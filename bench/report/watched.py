@@ -30,7 +30,7 @@ def totals_line(totals: Totals, watched_s: float) -> str:
     sums = totals.sums
     if "prompt_tokens" in sums:
         reuse = totals.prefix_reuse
-        reused = f" ({sums['cached_tokens']:,.0f} reused, {reuse:.1%})" if reuse is not None else ""
+        reused = f" ({totals.reused:,.0f} reused, {reuse:.1%})" if reuse is not None else ""
         parts.append(f"{sums['prompt_tokens']:,.0f} prompt tokens{reused}")
     if "output_tokens" in sums:
         parts.append(f"{sums['output_tokens']:,.0f} output tokens")
