@@ -561,6 +561,8 @@ class Measurement(Struct, frozen=True, kw_only=True):
     """cached_tokens / prompt_tokens."""
 
     kv_usage_peak: float | None = None
+    kv_usage_mean: float | None = None
+    """Mean of the samples during the exchange."""
     running_peak: float | None = None
     waiting_peak: float | None = None
     preemptions: int | None = None

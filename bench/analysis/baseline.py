@@ -74,6 +74,7 @@ COLUMNS: dict[str, str] = {
     "prefix_hits": _COUNT,
     "prefix_reuse": _SHARE,
     "kv_usage_peak": _SHARE,
+    "kv_usage_mean": _SHARE,
     "queue_s": _NUMBER,
     "prefill_s": _NUMBER,
     "server_ttft_s": _NUMBER,
@@ -87,7 +88,8 @@ COLUMNS: dict[str, str] = {
 _SEEN = ("none", "as declared", "off", "fallback", "crosses", "unknown")
 _CARRIED = (
     "first_response_s", "icl_p50_s", "icl_p99_s", "icl_max_s", "uploaded_s", "connect_s",
-    "text_chunks", "cached_usage", "cached_counter", "expected_cached", "kv_usage_peak", "queue_s",
+    "text_chunks", "cached_usage", "cached_counter", "expected_cached", "kv_usage_peak",
+    "kv_usage_mean", "queue_s",
     "prefill_s", "server_ttft_s", "server_decode_s", "pair",
 )  # fmt: skip
 

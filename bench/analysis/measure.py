@@ -312,6 +312,10 @@ def _server_fields(draft: _Draft, sources: dict[str, str], absent: dict[str, str
         if not sampled:
             none = "the engine has no such gauge" if series.at_ns else "no sample during the exchange"
             absent[name] = none
+    during = [value for value in series.kv_usage if value is not None]
+    found["kv_usage_mean"] = sum(during) / len(during) if during else None
+    if not during:
+        absent["kv_usage_mean"] = "no sample during the exchange"
     found["preemptions"] = deltas.count("preemptions")
     if found["preemptions"] is None:
         absent["preemptions"] = deltas.why or "the engine does not count them"

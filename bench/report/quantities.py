@@ -114,6 +114,7 @@ QUANTITIES: dict[str, Quantity] = {
             None,
             "Highest sampled share of the KV cache in use during the exchange.",
         ),
+        _q("kv_usage_mean", "KV mean", "", "share", None, "Mean of the KV samples during the exchange."),
         _q("queue_s", "queue", "s", "seconds", True, "Time in the server's queue, as it tells."),
         _q("prefill_s", "prefill", "s", "seconds", True, "The server's own prefill time."),
     )

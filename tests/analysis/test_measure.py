@@ -122,6 +122,7 @@ def test_peaks_are_those_of_the_samples() -> None:
     )
     m = measure(exchange(samples=samples, before=page(kv_usage=0.0), after=page(kv_usage=0.9)))
     assert (m.kv_usage_peak, m.running_peak, m.waiting_peak) == (0.9, 1.0, 1.0)
+    assert m.kv_usage_mean == pytest.approx(0.4)  # (0.1 + 0.7) / 2: missing samples are no zeros
 
 
 def test_the_text_is_hashed_with_reasoning_and_calls() -> None:
