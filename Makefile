@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint unit browser bench clean
+.PHONY: demo test lint unit browser bench gallery clean
 
 demo: $(VENV)/.installed   ## three routes of a real engine on this machine, in about two minutes
 	$(BIN)/ctxbench demo
@@ -28,6 +28,16 @@ browser: $(VENV)/.installed   ## report.html in a real browser; needs Debian's c
 
 bench: $(VENV)/.installed   ## all benchmarks; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks
+
+gallery: $(VENV)/.installed   ## the pictures of docs/gallery and README, from both demos
+	rm -rf build/gallery
+	$(BIN)/ctxbench demo --results build/gallery/real > build-demo.txt
+	$(BIN)/ctxbench demo --simulated --results build/gallery/simulated > build-demo-simulated.txt
+	mkdir -p docs/gallery
+	mv build-demo.txt docs/gallery/demo.txt
+	mv build-demo-simulated.txt docs/gallery/demo-simulated.txt
+	for plot in build/gallery/real/*/plots/*.png; do cp $$plot docs/gallery/demo-$$(basename $$plot); done
+	for plot in build/gallery/simulated/*/plots/*.png; do cp $$plot docs/gallery/simulated-$$(basename $$plot); done
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
