@@ -10,6 +10,7 @@ from bench.analysis.prefill import PrefillLaw
 from bench.records import Comparison, Crossover, Estimate, Measurement, Reason
 from bench.report.content import Content, Run, cells
 from bench.report.escape import visible
+from bench.report.limit import limit_lines
 from bench.report.quantities import MISSING, QUANTITIES, significant, write
 
 COMPARED = ("ttft_s", "decode_tok_s", "total_s")
@@ -292,8 +293,8 @@ def warnings(content: Content) -> list[tuple[str, int]]:
 
 
 def cell_warnings(content: Content) -> list[str]:
-    """What the statistics warn of, cell by cell: drift, outliers, unequal lengths."""
-    lines = []
+    """What lies past a drafter limit, then what the statistics warn of: drift, outliers, unequal lengths."""
+    lines = limit_lines(content)
     for one in content.summaries:
         where = f"{one.route}, {one.tier:,} tokens, {one.condition}"
         lines += [f"{where}: {text}" for text in one.warnings if not text.startswith("counts ")]

@@ -220,4 +220,6 @@ def test_the_report_shows_both_sides(tmp_path: Path) -> None:
     rows = [line for line in report.splitlines() if line.startswith("| mtp2 ") or "fallback) |" in line]
     assert [row.split(" | ")[1].strip() for row in rows[:3]] == ["256", "950", "999"]
     assert "mtp2 (fallback)" in rows[2] and "| 0.0% |" in rows[2]
-    assert "past the drafter's limit: target-only (fallback)" in report
+    assert "mtp2, 950 tokens, under the drafter limit: " in report
+    over = next(line for line in report.splitlines() if "999 tokens, over the drafter limit" in line)
+    assert "47 drafts, 0.0% accepted" in over and "as vllm 0.32.0 does" in over
