@@ -62,7 +62,7 @@ def _latency_panel(axis: Axes, content: Content, tier: int) -> None:
         axis.plot([tokens], [ttft + (tokens - 1) * tpot], color=color, marker=look[route].marker)
     for one in crossings:
         if one.output_tokens is not None and one.output_tokens <= reach:
-            _mark_crossing(axis, one, lines)
+            _mark_crossing(axis, one, lines, at_axis=one.output_tokens < 0.15 * reach)
     axis.set_title(f"{tier:,} prompt tokens, cold")
     axis.set_xlabel("output tokens")
     axis.set_xlim(0, reach)
@@ -70,7 +70,10 @@ def _latency_panel(axis: Axes, content: Content, tier: int) -> None:
     axis.yaxis.set_major_formatter(FuncFormatter(thousands))
 
 
-def _mark_crossing(axis: Axes, one: Crossover, lines: dict[str, tuple[float, float, int]]) -> None:
+def _mark_crossing(
+    axis: Axes, one: Crossover, lines: dict[str, tuple[float, float, int]], *, at_axis: bool
+) -> None:
+    """A ring, a band for the spread and the figure: left of the ring, or right of it beside the axis."""
     place = one.output_tokens
     if place is None or one.route not in lines:
         return
@@ -83,8 +86,8 @@ def _mark_crossing(axis: Axes, one: Crossover, lines: dict[str, tuple[float, flo
         f"{place:,.0f}",
         (place, height),
         textcoords="offset points",
-        xytext=(-7, 7),
-        ha="right",
+        xytext=(8, -10) if at_axis else (-7, 7),
+        ha="left" if at_axis else "right",
         fontsize=8,
         fontweight="bold",
     )

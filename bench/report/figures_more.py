@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from bench.records import Measurement
 from bench.report import style
@@ -142,7 +142,7 @@ def gaps(content: Content) -> Figure | None:
     axis.xaxis.set_major_formatter(thousands)
     log_axis(axis, "y")
     axis.set_ylim(0.4 / max(counts.total for counts in drawn.values()), 1.3)
-    axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share * 100:g}%"))
     axis.set_xlabel("gap between chunks (ms)")
     axis.set_ylabel("share of gaps longer than that")
     axis.set_title("Inter-chunk latency")
