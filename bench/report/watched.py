@@ -23,8 +23,9 @@ def line(one: Watched) -> str:
 def totals_line(totals: Totals, watched_s: float) -> str:
     """What all of it came to."""
     more = " or more" if totals.uncounted_windows else ""
+    plural = "" if totals.requests == 1 and not more else "s"
     parts = [
-        f"{totals.requests}{more} request{'s' if totals.requests != 1 else ''} in {watched_s:.0f} s",
+        f"{totals.requests}{more} request{plural} in {watched_s:.0f} s",
         f"{totals.alone} of them alone",
     ]
     sums = totals.sums

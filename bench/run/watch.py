@@ -113,6 +113,7 @@ async def watch(order: WatchOrder, hearer: Hearer, totals: Totals) -> None:
     origin = address.removesuffix("/metrics")
     async with Client(origin, api_key=_key(order), ca_file=order.ca_file, insecure=order.insecure) as client:
         dialect, facts = await _meet(client, address, order.engine)
+        hearer.note(f"watching {dialect.name} at {address} every {order.every_s:g} s; Ctrl-C ends it")
         if dialect.name == "llamacpp":
             hearer.note(
                 "llama.cpp resets its two throughput gauges whenever its page is read: other readers of "

@@ -368,7 +368,7 @@ def overlap(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
     return one[0] < other[0] + other[1] + other[2] and other[0] < one[0] + one[1] + one[2]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(REQUESTS, st.lists(st.integers(0, 700), max_size=60), st.booleans())
 def test_no_request_is_ever_called_alone_that_was_not_and_no_token_is_lost(
     requests: list[tuple[int, int, int, int, int]], moments: list[int], counts: bool

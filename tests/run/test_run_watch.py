@@ -1,0 +1,397 @@
+"""Watching servers that somebody else uses: a simulated one, a real one, and odd ones."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from bench.analysis.watch_totals import Totals, total
+from bench.analysis.watched import Watched
+from bench.engines import get
+from bench.engines.metrics import read_page
+from bench.errors import EngineError, SuiteError
+from bench.journal import read_entries, read_info
+from bench.records import Event, Scrape, ServerFacts
+from bench.report.watched import line, totals_line
+from bench.run.watch import (
+    Hearer,
+    Keeper,
+    Seen,
+    Watcher,
+    WatchOrder,
+    metrics_address,
+    read_watched,
+    watch,
+)
+from bench.servers.child import serving
+from bench.servers.simulator import start as simulate
+from bench.servers.simulator.profiles import Profile, load_profile
+
+CLIENT = Path(__file__).with_name("watch_client.py")
+PAGES = Path(__file__).parent.parent / "recordings" / "pages"
+PROMPT = "The quick brown fox jumps over the lazy dog, and then it walks home again. "
+
+
+class Told:
+    """What a watch told."""
+
+    def __init__(self) -> None:
+        self.seen: list[Seen] = []
+        self.notes: list[str] = []
+        self.totals = Totals()
+        self.began = asyncio.Event()
+        self.hearer = Hearer(seen=self.seen.append, note=self._note)
+
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        self.began.set()
+
+    @property
+    def watched(self) -> list[Watched]:
+        return [one.watched for one in self.seen]
+
+
+def client(base_url: str, prompt: str, *, repeats: int, at_once: int, tokens: int) -> subprocess.Popen[str]:
+    """The other process, on its way."""
+    command = [sys.executable, str(CLIENT), base_url, *map(str, (repeats, at_once, tokens))]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin
+    process.stdin.write(prompt)
+    process.stdin.close()
+    return process
+
+
+def answers(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
+    assert process.stdout
+    text = process.stdout.read()
+    process.stdout.close()
+    assert process.wait(timeout=60) == 0
+    return [json.loads(one) for one in text.splitlines()]
+
+
+def observe(order: WatchOrder, act: Callable[[], list[dict[str, Any]]]) -> tuple[Told, list[dict[str, Any]]]:
+    """Watches while somebody else acts, from before to after."""
+    told = Told()
+
+    async def both() -> list[dict[str, Any]]:
+        watching = asyncio.create_task(watch(order, told.hearer, told.totals))
+        await asyncio.wait_for(told.began.wait(), 60)
+        said = await asyncio.to_thread(act)
+        await asyncio.wait_for(watching, 120)
+        return said
+
+    return told, asyncio.run(both())
+
+
+# --- Simulated vLLM -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def slow() -> Profile:
+    """Two seconds for a thousand cold tokens, one for a replay: far above what a client's clock adds."""
+    toy = load_profile("toy")
+    timing = msgspec.structs.replace(toy.timing, start_s=0.0, token_s=1e-3, cached_token_s=5e-4)
+    return msgspec.structs.replace(toy, timing=timing)
+
+
+def test_a_cold_and_a_replayed_chat_of_another_process_are_both_derived(
+    slow: Profile, tmp_path: Path
+) -> None:
+    with simulate(slow) as server:
+        order = WatchOrder(url=server.base_url, every_s=0.1, requests=2, out=tmp_path / "w")
+        told, said = observe(
+            order, lambda: answers(client(server.base_url, PROMPT * 100, repeats=2, at_once=1, tokens=24))
+        )
+        truth = server.truth().requests
+    assert len(truth) == 2  # the client's: none is ours
+    assert [one.kind for one in told.watched] == ["request", "request"]
+    for one, reply, real in zip(told.watched, said, truth, strict=True):
+        usage = reply["usage"]
+        assert one.prompt_tokens == usage["prompt_tokens"] == real.prompt_tokens
+        assert one.output_tokens == usage["completion_tokens"] == 24
+        assert one.cached_tokens == usage["prompt_tokens_details"]["cached_tokens"] == real.cached_tokens
+        assert (one.drafts, one.accepted_tokens) == (real.drafts, real.accepted_tokens)
+        # 5% of the client's own measurement, and what the simulator itself was late by.
+        assert one.server_ttft_s == pytest.approx(
+            reply["ttft_s"], abs=0.05 * reply["ttft_s"] + real.overrun_max_s
+        )
+        assert one.queue_s == 0.0 and one.kv_usage_peak is not None
+    assert told.watched[0].cached_tokens == 0 and (told.watched[1].prefix_reuse or 0) > 0.9
+    check_kept(tmp_path / "w", told)
+
+
+def check_kept(path: Path, told: Told) -> None:
+    """The run directory gives the same again, and its raw pages the same counts."""
+    info, again = read_watched(path)
+    kept = list(again)
+    assert info.plan == () and info.suite.name == "watch" and "no request was sent" in info.notes[0]
+    assert kept == told.seen
+    assert total(one.watched for one in kept) == told.totals
+    for one in kept:
+        values = []
+        for name in (one.before, one.after):
+            assert name is not None
+            text = gzip.decompress((path / name).read_bytes()).decode()
+            values.append(read_page(text, get("vllm")).values["prompt_tokens"])
+        assert values[1] - values[0] == one.watched.prompt_tokens
+    last = list(read_entries(path))[-1]
+    assert isinstance(last, Event) and last.name == "watch ended"
+
+
+def test_overlapping_requests_are_said_to_overlap_and_not_split() -> None:
+    with simulate("toy", speed=0.2) as server:
+        order = WatchOrder(url=server.origin, every_s=0.05, requests=2)
+        told, said = observe(
+            order, lambda: answers(client(server.base_url, PROMPT * 30, repeats=1, at_once=2, tokens=24))
+        )
+    (window,) = told.watched
+    assert (window.kind, window.requests, window.output_tokens) == ("window", 2, 48)
+    assert "2 requests overlapped" in window.why
+    assert window.prompt_tokens == sum(reply["usage"]["prompt_tokens"] for reply in said)
+    assert line(window).startswith("2 requests overlapped (not split")
+
+
+# --- Real llama.cpp -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def llama() -> Iterator[str]:
+    with serving(["llama", "--context", "512"]) as child:
+        yield child.base_url
+
+
+def test_llamacpp_gives_exact_tokens_and_its_seconds_of_prefill(llama: str) -> None:
+    """It offers no TTFT: its seconds of computing are a lower bound of the client's."""
+    order = WatchOrder(url=llama, every_s=0.1, requests=2)
+    told, said = observe(order, lambda: answers(client(llama, PROMPT * 2, repeats=2, at_once=1, tokens=8)))
+    assert [one.kind for one in told.watched] == ["request", "request"]
+    for one, reply in zip(told.watched, said, strict=True):
+        usage = reply["usage"]
+        assert one.prompt_tokens == usage["prompt_tokens"]
+        assert one.cached_tokens == usage["prompt_tokens_details"]["cached_tokens"]
+        assert one.output_tokens == usage["completion_tokens"] == 8
+        assert one.proof.startswith("/slots")
+        assert one.server_ttft_s is None and "no histogram" in one.absent["server_ttft_s"]
+        assert one.prefill_s is not None and 0 < one.prefill_s < reply["ttft_s"]
+        assert one.server_decode_s is not None and one.server_decode_s < reply["total_s"]
+        assert one.acceptance is None and one.absent["acceptance"] == "nothing was drafted"
+    cold, replay = told.watched
+    assert (cold.cached_tokens or 0) <= 5
+    assert replay.cached_tokens == (replay.prompt_tokens or 0) - 1
+
+
+def test_llamacpp_with_overlapping_requests_is_not_split(llama: str) -> None:
+    order = WatchOrder(url=llama, every_s=0.05, requests=1)
+    told, said = observe(order, lambda: answers(client(llama, PROMPT * 3, repeats=1, at_once=2, tokens=12)))
+    (window,) = told.watched
+    assert (window.kind, window.why, window.output_tokens) == ("window", "2 requests overlapped", 24)
+    assert window.prompt_tokens == sum(reply["usage"]["prompt_tokens"] for reply in said)
+    assert window.prefill_s is None and "slots together" in window.absent["prefill_s"]
+
+
+# --- A server that remembers what it was asked ----------------------------------------------------
+
+
+@contextmanager
+def stub(page: str) -> Iterator[tuple[str, list[str]]]:
+    """An HTTP server with one page; its address, and all requests it ever got."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(f"{self.command} {self.path}")
+            data = page.encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_POST = do_PUT = do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "name", ["vllm-0.32-mtp4/metrics_1_after_cold.prom", "others/sglang_0.5.23_mtp_after_cold.prom"]
+)
+def test_a_watched_server_gets_no_request_but_for_its_metrics_page(name: str) -> None:
+    told = Told()
+    with stub((PAGES / name).read_text()) as (url, asked):
+        asyncio.run(watch(WatchOrder(url=f"{url}/v1", every_s=0.02, for_s=0.2), told.hearer, told.totals))
+    assert len(asked) > 2
+    assert set(asked) == {"GET /metrics"}
+    assert told.seen == []
+
+
+@pytest.mark.parametrize("page", ["", "hello", "{}", "up 1\n", "# nothing\n"])
+def test_a_page_of_no_engine_is_refused_in_one_line(page: str) -> None:
+    told = Told()
+    with stub(page) as (url, _), pytest.raises(EngineError, match="cannot be watched") as error:
+        asyncio.run(watch(WatchOrder(url=url), told.hearer, told.totals))
+    assert "\n" not in str(error.value)
+
+
+def test_nobody_there_is_one_clear_error() -> None:
+    told = Told()
+    with pytest.raises(EngineError, match=r"127\.0\.0\.1:9"):
+        asyncio.run(watch(WatchOrder(url="http://127.0.0.1:9"), told.hearer, told.totals))
+
+
+def test_addresses_of_servers_and_of_pages_lead_to_the_metrics_page() -> None:
+    for url in ("http://h:8000", "http://h:8000/", "http://h:8000/v1", "http://me:secret@h:8000/metrics"):
+        assert metrics_address(url) == "http://h:8000/metrics"
+    assert metrics_address("https://h/models/a/v1") == "https://h/models/a/metrics"
+    with pytest.raises(SuiteError, match="must look like"):
+        metrics_address("h:8000")
+
+
+# --- The loop, with a clock of its own ------------------------------------------------------------
+
+
+class Scripted:
+    """Pages in order, and a clock that only sleeping moves."""
+
+    def __init__(self, pages: list[dict[str, float] | None]) -> None:
+        self._pages = pages
+        self.looks = 0
+        self.now = 0.0
+        self.slept: list[float] = []
+
+    async def look(self) -> tuple[Scrape, str | None]:
+        if self.looks == len(self._pages):
+            raise asyncio.CancelledError
+        values = self._pages[self.looks]
+        self.looks += 1
+        at_ns = round(self.now * 1e9)
+        if values is None:
+            return Scrape(at_ns=at_ns, took_ns=0, problem="connection refused"), None
+        return Scrape(at_ns=at_ns, took_ns=0, status=200, values=values), "page"
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+    async def run(self, told: Told, **order: Any) -> Watcher:
+        keeper = Keeper(None, told.hearer, told.totals, None)
+        watcher = Watcher(get("vllm"), ServerFacts(engine="vllm"), keeper)
+        full = WatchOrder(url="http://h", **order)
+        await watcher.run(self.look, full, clock=lambda: self.now, sleep=self.sleep)
+        return watcher
+
+
+def page(finished: int, running: int = 0) -> dict[str, float]:
+    return {
+        "requests_finished": finished,
+        "prompt_tokens": 100 * finished,
+        "generation_tokens": 10 * finished,
+        "running": running,
+        "waiting": 0,
+    }
+
+
+def test_interrupting_tells_what_is_still_open() -> None:
+    told = Told()
+    script = Scripted([page(0), page(0, 1), page(1), page(1, 1)])
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(script.run(told))
+    assert [(one.kind, one.why) for one in told.watched] == [
+        ("request", ""),
+        ("window", "still running when watching ended"),
+    ]
+    assert (told.totals.requests, told.totals.alone) == (1, 1)
+
+
+def test_watching_ends_after_its_time_or_its_requests() -> None:
+    script = Scripted([page(0)] * 100)
+    asyncio.run(script.run(Told(), for_s=3.0, every_s=0.5))
+    assert script.looks == 7  # at 0, 0.5, ... 3.0
+    script = Scripted([page(n // 3, n % 3 == 1) for n in range(100)])
+    told = Told()
+    asyncio.run(script.run(told, requests=4))
+    assert told.totals.requests == 4
+
+
+def test_an_outage_is_told_once_and_its_end_too() -> None:
+    told = Told()
+    asyncio.run(Scripted([page(0), None, None, None, page(0), page(0)]).run(told, for_s=5.0))
+    assert told.notes == ["no metrics page: connection refused", "the metrics page is back after 3 s"]
+
+
+def test_memory_does_not_grow_with_the_time_watched() -> None:
+    told = Told()
+    pages: list[dict[str, float] | None] = [page(0), *[page(0, 1)] * 3000]
+    watcher = asyncio.run(Scripted(pages).run(told, for_s=3000.0))
+    assert len(watcher._texts) <= 2
+    (window,) = told.watched
+    assert window.pages == 3000
+    assert len(msgspec.json.encode(window)) < 4000
+
+
+# --- The command ----------------------------------------------------------------------------------
+
+
+def test_control_c_prints_the_totals_and_leaves_with_130(tmp_path: Path) -> None:
+    code = "import typer; from bench.cli.watch import watch; typer.run(watch)"
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with simulate("toy", speed=5) as server:
+        arguments = [server.base_url, "--every", "0.05", "--out", str(tmp_path / "w")]
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+        )
+        while server.core.pages < 2:
+            assert process.poll() is None
+            threading.Event().wait(0.02)
+        answers(client(server.base_url, PROMPT, repeats=1, at_once=1, tokens=24))
+        assert process.stdout
+        first = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        process.stdout.close()
+        assert process.wait(timeout=20) == 130
+    assert "1 request alone" in first and "24 output tokens" in first
+    assert rest.startswith("total: 1 request in")
+    assert read_info(tmp_path / "w").suite.routes[0].engine == "vllm"
+
+
+def test_foreign_text_is_harmless_in_a_line() -> None:
+    one = Watched(kind="restart", why="\x1b[31mred\u202e", span_s=1.0, pages=1)
+    assert line(one) == "restart: \\x1b[31mred\\u202e"
+
+
+def test_the_totals_line_says_how_much_it_does_not_know() -> None:
+    alone = Watched(kind="request", span_s=1.0, pages=1, requests=1, prompt_tokens=10, cached_tokens=5)
+    alone = msgspec.structs.replace(alone, prefix_reuse=0.5, output_tokens=3, server_ttft_s=0.5)
+    many = Watched(kind="window", why="?", span_s=1.0, pages=1, prompt_tokens=30, output_tokens=7)
+    assert totals_line(total([alone, many]), 60.0) == (
+        "total: 1 or more requests in 60 s; 1 of them alone; 40 prompt tokens (5 reused, 50.0%); "
+        "10 output tokens; server TTFT 0.500 s"
+    )
