@@ -11,7 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from bench.analysis.watch_totals import Totals
-    from bench.run.status import Status
+    from bench.run.status import InFlight, Status
     from bench.run.watch import Seen
 
 INTERRUPTED = 130
@@ -169,21 +169,23 @@ def _status_lines(found: Status) -> list[str]:
         lines.append(f"watched: {found.watched} requests and windows")
     if found.reasons:
         lines.append("invalid by: " + ", ".join(f"{visible(k)} {n}" for k, n in found.reasons.items()))
-    if (flight := found.in_flight) is not None:
-        since = f" for {duration(flight.since_s)}" if flight.since_s is not None else ""
-        expected = (
-            f", first token expected after {duration(flight.expected_ttft_s)}"
-            if (flight.expected_ttft_s is not None)
-            else ""
-        )
-        word = "in flight" if found.state == "running" else "cut off"
-        lines.append(
-            f"{word}: {visible(flight.trial)}, attempt {flight.attempt}, {flight.purpose}"
-            + (f"{since}{expected}" if found.state == "running" else "")
-        )
+    lines += [_flight_line(flight, running=found.state == "running") for flight in found.in_flight]
     if found.last_age_s is not None:
         lines.append(f"last line: {visible(found.last)}, {duration(found.last_age_s)} ago")
     if found.left:
         left = f"about {duration(found.left_s)}" if found.left_s is not None else "unknown so far"
         lines.append(f"time left: {left}")
     return lines
+
+
+def _flight_line(flight: InFlight, *, running: bool) -> str:
+    from bench.cli.show import duration
+    from bench.report.escape import visible
+
+    what = f"{visible(flight.trial)}, attempt {flight.attempt}, {visible(flight.purpose)}"
+    if not running:
+        return f"cut off: {what}"
+    since = f" for {duration(flight.since_s)}" if flight.since_s is not None else ""
+    expected = flight.expected_ttft_s
+    first = f", first token expected after {duration(expected)}" if expected is not None else ""
+    return f"in flight: {what}{since}{first}"

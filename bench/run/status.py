@@ -18,21 +18,22 @@ from msgspec import Struct
 from bench.analysis.measure import Measurer
 from bench.errors import JournalError
 from bench.journal import Entry, read_run
-from bench.records import Event, Exchange, RunInfo
+from bench.records import Event, Exchange, RunInfo, Trial
 from bench.run.ledger import STARTED, Ledger
 from bench.run.outlook import Outlook
 from bench.run.runner import FINISHED
+from bench.run.study import SESSION
 from bench.run.watch import WATCH_ENDED, WATCHED
 
 
 class InFlight(Struct, frozen=True, kw_only=True):
-    """The attempt that was started and has no exchange yet."""
+    """An attempt that was started and has no exchange yet."""
 
     trial: str
     attempt: int
     purpose: str
     since_s: float | None = None
-    """Seconds since it was started; may lie in the past of an interrupted run."""
+    """Seconds since it was started."""
     expected_ttft_s: float | None = None
 
 
@@ -56,7 +57,8 @@ class Status(Struct, frozen=True, kw_only=True):
     """Those of the invalid ones whose request failed."""
     reasons: dict[str, int] = {}
     """Reason id -> how many exchanges it made invalid."""
-    in_flight: InFlight | None = None
+    in_flight: tuple[InFlight, ...] = ()
+    """In a run that nobody works on: what was cut off."""
     last: str = ""
     """What the journal's last line is."""
     last_age_s: float | None = None
@@ -111,7 +113,7 @@ class _Reader:
         self._measurer = Measurer(info)
         self._ledger = Ledger(info.suite.retry_invalid)
         self._outlook = Outlook([route.name for route in info.suite.routes])
-        self._open: Event | None = None
+        self._open: dict[tuple[object, object], Event] = {}
         self._ended = False
         self._last: Entry | None = None
         self._valid = self._invalid = self._failed = 0
@@ -131,15 +133,16 @@ class _Reader:
         self._ledger.note_event(event)
         self._watched += event.name == WATCHED
         if event.name == STARTED:
-            self._open, self._ended = event, False
-        elif event.name == "session":
+            self._open[event.data.get("trial"), event.data.get("attempt")] = event
+        elif event.name == SESSION:
             self._sessions += 1
-            self._open, self._ended = None, False
+            self._open.clear()
+            self._ended = False
         elif event.name in (FINISHED, WATCH_ENDED):
             self._ended = True
 
     def _take_exchange(self, exchange: Exchange) -> None:
-        self._open = None
+        self._open.pop((exchange.trial.id, exchange.attempt), None)
         if exchange.purpose != "trial":
             self._measurer.skip(exchange)
             if exchange.purpose == "warmup" and exchange.chunks.at_ns:
@@ -160,9 +163,6 @@ class _Reader:
         """Everything so far, as of the wall clock's `now`."""
         left = self._ledger.left(self._info.plan)
         in_flight = self._in_flight(now)
-        left_s = self._outlook.left_s(left)
-        if left_s is not None and in_flight is not None and in_flight.since_s is not None and process:
-            left_s = max(0.0, left_s - in_flight.since_s)
         watching = not self._info.plan
         over = self._ended if watching else not left
         return Status(
@@ -179,26 +179,38 @@ class _Reader:
             in_flight=in_flight,
             last=_name(self._last),
             last_age_s=_age_s(path, now),
-            left_s=None if watching else left_s,
+            left_s=None if watching else self._left_s(left, in_flight if process is not None else ()),
             sessions=self._sessions,
             watched=self._watched,
             lines=self._lines,
         )
 
-    def _in_flight(self, now: float) -> InFlight | None:
-        if self._open is None or self._ended:
+    def _left_s(self, left: list[Trial], in_flight: tuple[InFlight, ...]) -> float | None:
+        """Time for all trials that are left, less what those in flight have had of theirs."""
+        total = self._outlook.left_s(left)
+        if total is None:
             return None
-        data = self._open.data
-        trial = next((one for one in self._info.plan if one.id == data.get("trial")), None)
-        attempt = data.get("attempt")
-        began = _unix(self._open.at)
-        return InFlight(
-            trial=str(data.get("trial", "")),
-            attempt=attempt if isinstance(attempt, int) else 1,
-            purpose=str(data.get("purpose", "trial")),
-            since_s=None if began is None else max(0.0, now - began),
-            expected_ttft_s=self._outlook.ttft_s(trial) if trial is not None else None,
-        )
+        since = {one.trial: one.since_s or 0.0 for one in in_flight}
+        spent = [
+            min(since[trial.id], self._outlook.left_s([trial]) or 0.0) for trial in left if trial.id in since
+        ]
+        return max(0.0, total - max(spent, default=0.0))
+
+    def _in_flight(self, now: float) -> tuple[InFlight, ...]:
+        trials = {trial.id: trial for trial in self._info.plan}
+        found = []
+        for event in self._open.values():
+            attempt, began = event.data.get("attempt"), _unix(event.at)
+            trial = trials.get(str(event.data.get("trial")))
+            one = InFlight(
+                trial=str(event.data.get("trial", "")),
+                attempt=attempt if isinstance(attempt, int) else 1,
+                purpose=str(event.data.get("purpose", "trial")),
+                since_s=None if began is None else max(0.0, now - began),
+                expected_ttft_s=self._outlook.ttft_s(trial) if trial is not None else None,
+            )
+            found.append(one)
+        return tuple(found)
 
 
 def _name(entry: Entry | None) -> str:

@@ -1,0 +1,139 @@
+"""How a run stands, from its directory alone."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+import typer
+from run_helpers import ctxbench_here, only_run, suite_text
+from typer.testing import CliRunner
+
+from bench.cli.watch import status as status_command
+from bench.errors import JournalError
+from bench.journal import Journal, read_entries, read_info
+from bench.records import Event, Exchange
+from bench.run.status import holder, status
+from bench.servers.simulator import start as simulate
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two tiers of cold, replay and salted, once."""
+    folder = tmp_path_factory.mktemp("status")
+    with simulate("toy-target-only", speed=20) as server:
+        text = suite_text({"a": server.base_url}).replace("repeats = 2", "repeats = 1")
+        (folder / "s.toml").write_text(text)
+        done = ctxbench_here(["run", "s.toml", "--no-report", "--quiet"], folder)
+    assert done.returncode == 0, done.stderr
+    return only_run(folder / "results")
+
+
+def rewritten(run: Path, folder: Path, keep: int, *more: Event) -> Path:
+    """The run as it was after `keep` exchanges of trials, with more events behind them."""
+    path = folder / "cut"
+    entries, trials = [], 0
+    for entry in read_entries(run):
+        trials += isinstance(entry, Exchange) and entry.purpose == "trial"
+        entries.append(entry)
+        if trials == keep:
+            break
+    with Journal.create(path, read_info(run)) as journal:
+        for entry in (*entries, *more):
+            journal.append(entry)
+    return path
+
+
+def started(run: Path, number: int, second: int) -> Event:
+    trial = read_info(run).plan[number].id
+    data: dict[str, object] = {"trial": trial, "attempt": 1, "purpose": "trial"}
+    return Event(name="started", at=f"2026-11-01T10:00:{second:02}.000Z", data=data)
+
+
+def moment(second: int) -> float:
+    return datetime.fromisoformat(f"2026-11-01T10:00:{second:02}+00:00").timestamp()
+
+
+def test_a_finished_run_has_nothing_left_and_nobody_works_on_it(finished: Path) -> None:
+    found = status(finished)
+    plan = read_info(finished).plan
+    assert (found.state, found.process) == ("finished", None)
+    assert (found.total, found.done, found.left, found.left_s) == (len(plan), len(plan), 0, 0.0)
+    assert (found.valid, found.invalid, found.failed) == (len(plan), 0, 0)
+    assert found.in_flight == () and found.sessions == 1
+    assert found.last == "event finished"
+
+
+def test_a_run_in_progress_shows_what_is_in_flight_and_the_time_left(finished: Path, tmp_path: Path) -> None:
+    path = rewritten(finished, tmp_path, 2, started(finished, 2, 5))
+    with Journal.resume(path):  # the writer
+        os.utime(path / "journal.jsonl", (moment(5), moment(5)))
+        found = status(path, now=lambda: moment(12))
+    assert (found.state, found.process) == ("running", os.getpid())
+    assert (found.done, found.left, found.valid) == (2, found.total - 2, 2)
+    (flight,) = found.in_flight
+    assert (flight.trial, flight.attempt, flight.since_s) == (read_info(path).plan[2].id, 1, 7.0)
+    assert flight.expected_ttft_s is not None and flight.expected_ttft_s > 0
+    assert found.last == "event started" and found.last_age_s == 7.0
+    later = status(path, now=lambda: moment(13))
+    assert (later.state, later.process) == ("interrupted", None)
+    # In flight for much longer than expected: its own time is used up, that of the others is not.
+    assert found.left_s is not None and later.left_s is not None
+    assert 0 < found.left_s < later.left_s
+
+
+def test_time_left_shrinks_while_a_request_is_in_flight(finished: Path, tmp_path: Path) -> None:
+    path = rewritten(finished, tmp_path, 2, started(finished, 2, 5))
+    with Journal.resume(path):
+        left = [status(path, now=lambda s=s: moment(5) + s / 100).left_s for s in (0, 1)]
+    assert left[0] is not None and left[1] == pytest.approx(left[0] - 0.01)
+
+
+def test_a_new_session_forgets_what_was_cut_off(finished: Path, tmp_path: Path) -> None:
+    session = Event(name="session", at="2026-11-01T10:01:00.000Z")
+    found = status(rewritten(finished, tmp_path, 1, started(finished, 1, 5), session))
+    assert found.in_flight == () and found.sessions == 2
+
+
+def test_asking_never_takes_the_lock_from_a_writer(finished: Path, tmp_path: Path) -> None:
+    path = rewritten(finished, tmp_path, 1)
+    assert holder(path) is None
+    with Journal.resume(path) as journal:
+        assert holder(path) == os.getpid()
+        journal.append(Event(name="note", at="2026-11-01T10:01:00.000Z"))
+    before = (path / ".lock").read_bytes()
+    assert holder(path) is None
+    assert (path / ".lock").read_bytes() == before
+    with Journal.resume(path):  # and a writer may come afterwards
+        pass
+
+
+def test_a_directory_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="not a run directory"):
+        status(tmp_path)
+
+
+def test_a_run_killed_before_its_first_line_has_everything_left(finished: Path, tmp_path: Path) -> None:
+    with Journal.create(tmp_path / "r", read_info(finished)):
+        pass
+    (tmp_path / "r" / "journal.jsonl").unlink()
+    found = status(tmp_path / "r")
+    assert (found.state, found.done, found.last, found.last_age_s) == ("interrupted", 0, "", None)
+    assert found.left == found.total and found.left_s is None
+
+
+def test_the_command_says_it_in_lines_and_as_json(finished: Path, tmp_path: Path) -> None:
+    path = rewritten(finished, tmp_path, 2, started(finished, 2, 5))
+    app = typer.Typer()
+    app.command()(status_command)
+    with Journal.resume(path):
+        said = CliRunner().invoke(app, [str(path)]).stdout
+    assert f"running (process {os.getpid()})" in said
+    assert "trials: 2 of" in said and "exchanges: 2 valid, 0 invalid" in said
+    assert f"in flight: {read_info(path).plan[2].id}, attempt 1, trial for" in said
+    assert "cut off: " in CliRunner().invoke(app, [str(path)]).stdout
+    found = msgspec.json.decode(CliRunner().invoke(app, [str(path), "--json"]).stdout)
+    assert (found["state"], found["valid"]) == ("interrupted", 2)
