@@ -214,6 +214,7 @@ def _cache(suite: Suite, session: Session) -> Iterable[Check]:
     if facts.prefix_caching is False:
         text = "prefix caching is off, so every replay will miss: switch it on, or leave out replay"
         yield Check(route=name, name="cache", state="fail", text=text, fault="suite")
+        return
     capacity = facts.kv_capacity_tokens
     longest = max(suite.tiers) + suite.output_tokens
     if capacity is not None and capacity < longest:
