@@ -148,11 +148,13 @@ def slot_lengths(answer: object) -> list[int] | None:
 
 def _alone(segment: Segment, deltas: Deltas, slots: Sequence[int] | None) -> tuple[str, str]:
     """(why it cannot be split, what proves that it need not be)."""
+    finished, peak = deltas.count("requests_finished"), round(segment.in_flight_peak or 0)
     if segment.ended == "open":
         return "still running when watching ended", ""
+    if segment.ended == "busy" or segment.continued:
+        return f"busy all the time, up to {max(peak, 1)} requests at once", ""
     if segment.began_before:
         return "it began before watching did", ""
-    finished, peak = deltas.count("requests_finished"), round(segment.in_flight_peak or 0)
     if finished is None:
         return _alone_uncounted(segment, deltas, slots)
     aborted = deltas.count("requests_aborted") or 0
@@ -163,6 +165,8 @@ def _alone(segment: Segment, deltas: Deltas, slots: Sequence[int] | None) -> tup
         return _several(segment, deltas, began, peak), ""
     if finished == 0:
         return "cut off: the engine counts it as aborted", ""
+    if deltas.count("requests_failed") and not deltas.count("ttft_count"):
+        return "it failed before its first token", ""
     if deltas.values.get("ttft_count") == 0 or _longer_than_seen(segment, deltas):
         return "it began before this window, beside another request or unseen", ""
     if _looked_up_more(deltas):
@@ -251,7 +255,8 @@ def _token_fields(parts: _Parts, requests: int) -> dict[str, Any]:
         else:
             parts.sources[name] = cached.source if name == "cached_tokens" else "counters"
     reuse = cached.tokens / prompt if cached.tokens is not None and prompt else None
-    if parts.segment.ended in ("open", "restart") and parts.segment.busy_pages:
+    partly = parts.segment.ended in ("open", "restart", "busy") or parts.segment.continued
+    if partly and not parts.dialect.prompt_includes_cached:
         # Reused tokens are counted when a prompt begins, computed ones when it is done (llama.cpp).
         reuse, absent["prefix_reuse"] = None, "requests in flight are not counted whole yet"
     if reuse is None:

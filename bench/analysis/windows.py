@@ -1,8 +1,9 @@
 """A series of metrics pages, cut where the server was quiet.
 
 A `Segment` runs from the last page on which nothing was going on to the first page on which nothing
-goes on any more and the counters hold everything. Only two pages and a few peaks are kept, however
-long it lasts. What a segment says is for `analysis/watched.py`.
+goes on any more and the counters hold everything. A server that is never quiet is cut at intervals,
+once it is clear that its requests cannot be told apart. Only two pages and a few peaks are kept,
+however long it lasts. What a segment says is for `analysis/watched.py`.
 
 Quiet means what the engine makes sure: nothing running and nothing waiting where these gauges are
 live; where they are refreshed now and then only (SGLang), as many requests ended as had a first
@@ -21,6 +22,11 @@ from bench.engines.base import Dialect
 from bench.errors import EngineError
 from bench.records import Scrape
 
+Ending = Literal["quiet", "cut off", "busy", "restart", "open"]
+"""`cut off`: quiet again, but no request was counted as finished; `busy`: cut while requests were
+running, to show their sums; `open`: watching ended first."""
+BUSY_S = 60.0
+"""After so long the sums of overlapping requests are shown."""
 _STARTS_KEPT = 64
 _RESTARTS = 3
 _WITHIN_PAGES = 10
@@ -33,12 +39,13 @@ class Segment(Struct, frozen=True, kw_only=True):
     after: Scrape
     previous_end_ns: int
     """Monotonic: the segment before ended here, or watching began: nothing is known of earlier."""
-    ended: Literal["quiet", "cut off", "restart", "open"]
-    """`cut off`: quiet again, but no request was counted as finished; `open`: watching ended first."""
+    ended: Ending
     clue: str = ""
     """What shows the restart."""
     began_before: bool = False
-    """Requests were running already on the first page."""
+    """Requests were running on the first page already, since before watching began or a restart."""
+    continued: bool = False
+    """The same, since the segment before was cut while busy."""
     pages: int = 0
     """Pages between the quiet ones, the last one included."""
     busy_pages: int = 0
@@ -65,8 +72,10 @@ class Segment(Struct, frozen=True, kw_only=True):
 class Segmenter:
     """Feed it the pages of one server in order; every page gives at most one finished segment."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, *, busy_s: float = BUSY_S) -> None:
         self._dialect = dialect
+        self._busy_ns = round(busy_s * 1e9)
+        self._carried = 0.0  # requests in flight when a busy segment was cut, by the counters
         self._stale = any(a.name == "running" and a.when == "report" for a in dialect.aliases)
         self._base: Scrape | None = None
         self._last: Scrape | None = None
@@ -108,7 +117,7 @@ class Segmenter:
             self._open = _Open()
         self._open.see(previous, page, self._in_flight(page), busy)
         if busy:
-            return None
+            return self._cut(page)
         ended = self._ended(previous, page)
         return self._close(page, ended) if ended else None
 
@@ -139,9 +148,24 @@ class Segmenter:
         self._start(page)
         return segment
 
-    def _close(
-        self, page: Scrape, ended: Literal["quiet", "cut off", "restart", "open"], clue: str = ""
-    ) -> Segment:
+    def _cut(self, page: Scrape) -> Segment | None:
+        """A busy segment that is long enough, and in which no request can be told apart any more."""
+        assert self._base is not None and self._open is not None  # noqa: S101 - called with both
+        if page.at_ns - self._base.at_ns < self._busy_ns:
+            return None
+        begun, ended = self._counted(page)
+        several = (
+            max(begun or 0, ended or 0, self._open.output_steps, self._open.peaks.get("in_flight", 0)) > 1
+        )
+        if not (several or self._open.began_before or self._open.continued):
+            return None
+        carried = self._in_flight(page) or 0.0
+        segment = self._close(page, "busy")
+        self._carried = carried if self._stale else 0.0
+        self._open = _Open(continued=True)
+        return segment
+
+    def _close(self, page: Scrape, ended: Ending, clue: str = "") -> Segment:
         assert self._base is not None  # noqa: S101 - a first page has been there
         seen = self._open or _Open()
         segment = Segment(
@@ -151,6 +175,7 @@ class Segmenter:
             ended=ended,
             clue=clue,
             began_before=seen.began_before,
+            continued=seen.continued,
             pages=seen.pages,
             busy_pages=seen.busy_pages,
             live_gauges=not self._stale,
@@ -162,6 +187,7 @@ class Segmenter:
             output_steps=seen.output_steps,
         )
         self._base, self._open, self._previous_end_ns = page, None, page.at_ns
+        self._carried = 0.0
         return segment
 
     def _note_start(self, page: Scrape) -> None:
@@ -175,12 +201,14 @@ class Segmenter:
         return any(difference(earlier, later, self._dialect).values.values())
 
     def _counted(self, page: Scrape) -> tuple[float | None, float | None]:
-        """(requests that had a first token, requests that ended) since the last quiet page."""
+        """(requests that had a first token, requests that ended) in this segment; those that had one
+        when it was cut off from a busy one count as begun."""
         assert self._base is not None  # noqa: S101 - a first page has been there
         moved = difference(self._base, page, self._dialect)
         finished = moved.get("requests_finished")
         ended = None if finished is None else finished + (moved.get("requests_aborted") or 0.0)
-        return moved.get("ttft_count"), ended
+        begun = moved.get("ttft_count")
+        return None if begun is None else begun + self._carried, ended
 
     def _in_flight(self, page: Scrape) -> float | None:
         """Running and waiting by live gauges; else first tokens without an end, by the counters."""
@@ -193,7 +221,7 @@ class Segmenter:
     def _busy(self, page: Scrape) -> bool:
         return bool(self._in_flight(page))
 
-    def _ended(self, previous: Scrape, page: Scrape) -> Literal["quiet", "cut off"] | None:
+    def _ended(self, previous: Scrape, page: Scrape) -> Ending | None:
         """Whether a page on which nothing runs holds all counts, too: some are published late."""
         assert self._base is not None  # noqa: S101 - a first page has been there
         moved = difference(self._base, page, self._dialect)
@@ -218,10 +246,12 @@ class Segmenter:
 class _Open:
     """Running figures of a segment that has not ended."""
 
-    __slots__ = ("began_before", "busy_pages", "output_steps", "pages", "peaks", "prompt_steps", "unread")
+    __slots__ = (
+        "began_before", "busy_pages", "continued", "output_steps", "pages", "peaks", "prompt_steps", "unread",
+    )  # fmt: skip
 
-    def __init__(self, *, began_before: bool = False) -> None:
-        self.began_before = began_before
+    def __init__(self, *, began_before: bool = False, continued: bool = False) -> None:
+        self.began_before, self.continued = began_before, continued
         self.pages = self.busy_pages = self.unread = self.prompt_steps = self.output_steps = 0
         self.peaks: dict[str, float] = {}
 

@@ -26,6 +26,9 @@ def watch(
         str | None, typer.Option("--for", help="End after this time: 90, 90s, 10m, 8h. Default: Ctrl-C.")
     ] = None,
     requests: Annotated[int | None, typer.Option(min=1, help="End after so many finished requests.")] = None,
+    window: Annotated[
+        float, typer.Option(min=1, help="While requests overlap without end: seconds between two sums.")
+    ] = 60.0,
     log: Annotated[
         str | None, typer.Option(help="The server's log: a file, docker:NAME or journal:UNIT.")
     ] = None,
@@ -58,6 +61,7 @@ def watch(
         every_s=every,
         for_s=None if for_ is None else _seconds(for_),
         requests=requests,
+        busy_s=window,
         log=log,
         out=out,
         engine=engine,

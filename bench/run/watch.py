@@ -21,7 +21,7 @@ from msgspec import Struct
 from bench import engines
 from bench.analysis.watch_totals import Totals
 from bench.analysis.watched import Watched, describe, slot_lengths
-from bench.analysis.windows import Segment, Segmenter
+from bench.analysis.windows import BUSY_S, Segment, Segmenter
 from bench.engines.base import Dialect
 from bench.engines.metrics import read_page
 from bench.errors import EngineError, JournalError, SuiteError
@@ -56,6 +56,8 @@ class WatchOrder(Struct, frozen=True, kw_only=True):
     """`None`: until interrupted."""
     requests: int | None = None
     """End after so many finished requests."""
+    busy_s: float = BUSY_S
+    """While requests overlap without end, their sums are told after so long."""
     log: str | None = None
     """A log source as `ctxbench logs` takes it, but not standard input."""
     out: Path | None = None
@@ -199,6 +201,7 @@ class Watcher:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Until the order's end, or until cancelled: then the open segment is told, too."""
+        self._segmenter = Segmenter(self._dialect, busy_s=order.busy_s)
         started = due = clock()
         try:
             while True:
