@@ -18,14 +18,18 @@ from typing import Any
 
 import msgspec
 import pytest
+import typer
+from click.testing import Result
+from typer.testing import CliRunner
 
 from bench.analysis.watch_totals import Totals, total
 from bench.analysis.watched import Watched
+from bench.cli.watch import watch as watch_command
 from bench.engines import get
 from bench.engines.metrics import read_page
-from bench.errors import EngineError, SuiteError
-from bench.journal import read_entries, read_info
-from bench.records import Event, Scrape, ServerFacts
+from bench.errors import EngineError, JournalError, SuiteError
+from bench.journal import Journal, read_entries, read_info
+from bench.records import Event, RunInfo, Scrape, ServerFacts
 from bench.report.watched import line, totals_line
 from bench.run.watch import (
     Hearer,
@@ -37,6 +41,7 @@ from bench.run.watch import (
     read_watched,
     watch,
 )
+from bench.run.watch_log import LogLine, LogWatch
 from bench.servers.child import serving
 from bench.servers.simulator import start as simulate
 from bench.servers.simulator.profiles import Profile, load_profile
@@ -380,6 +385,80 @@ def test_control_c_prints_the_totals_and_leaves_with_130(tmp_path: Path) -> None
     assert "1 request alone" in first and "24 output tokens" in first
     assert rest.startswith("total: 1 request in")
     assert read_info(tmp_path / "w").suite.routes[0].engine == "vllm"
+
+
+def again(*arguments: str) -> Result:
+    """The command in this process."""
+    app = typer.Typer()
+    app.command()(watch_command)
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_what_was_kept_is_shown_again_as_lines_and_as_json(tmp_path: Path) -> None:
+    path = tmp_path / "w"
+    one = Watched(kind="request", span_s=2.0, pages=3, requests=1, prompt_tokens=10, output_tokens=3)
+    seen = Seen(at="2026-11-01T10:00:00.000Z", watched=one, log=(LogLine(count=2, level="ERROR", text="no"),))
+    with Journal.create(path, run_info(tmp_path)) as journal:
+        journal.append(Event(name="watched", at=seen.at, data=msgspec.to_builtins(seen)))
+    said = again(str(path)).stdout.splitlines()
+    assert said[0] == "10:00:00  1 request alone; 10 prompt tokens; 3 output tokens"
+    assert said[1].strip() == "log, 2 x ERROR: no"
+    assert said[2].startswith("total: 1 request in 2 s")
+    lines = [json.loads(text) for text in again(str(path), "--json").stdout.splitlines()]
+    assert lines[0]["watched"]["prompt_tokens"] == 10
+    assert lines[1]["totals"]["sums"] == {"prompt_tokens": 10, "output_tokens": 3}
+
+
+def run_info(folder: Path) -> RunInfo:
+    """A watch that found nothing."""
+    told = Told()
+    page = (PAGES / "vllm-0.32-mtp4/metrics_0_before.prom").read_text()
+    with stub(page) as (url, _):
+        order = WatchOrder(url=url, for_s=0.01, out=folder / "empty")
+        asyncio.run(watch(order, told.hearer, told.totals))
+    return read_info(folder / "empty")
+
+
+def test_an_existing_directory_is_not_written_over(tmp_path: Path) -> None:
+    run_info(tmp_path)
+    with pytest.raises(JournalError, match="exists"):
+        run_info(tmp_path)
+
+
+def test_a_damaged_entry_is_named(tmp_path: Path) -> None:
+    with Journal.create(tmp_path / "w", run_info(tmp_path)) as journal:
+        journal.append(Event(name="watched", at="2026-11-01T10:00:00.000Z", data={"watched": 3}))
+    with pytest.raises(JournalError, match=r"an entry of 2026-11-01T10:00:00\.000Z is damaged"):
+        list(read_watched(tmp_path / "w")[1])
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "x", "10 m", "1d", "1e3"])
+def test_a_time_that_is_none_is_refused(given: str) -> None:
+    found = again("http://127.0.0.1:9", "--for", given)
+    assert found.exit_code == 2 or isinstance(found.exception, SuiteError)
+
+
+def test_a_key_that_is_not_set_is_refused_before_anything_is_sent() -> None:
+    told = Told()
+    order = WatchOrder(url="http://127.0.0.1:9", api_key_env="NO_SUCH_KEY")
+    with pytest.raises(SuiteError, match="NO_SUCH_KEY is not set"):
+        asyncio.run(watch(order, told.hearer, told.totals))
+
+
+def test_the_log_tells_what_it_complained_of_since_the_last_time(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("ERROR 11-01 09:00:00 [old.py:1] before watching\n")
+    watching = LogWatch(str(log))
+    assert watching.since_last(None, None) == ()
+    with log.open("a") as file:
+        file.write("INFO 11-01 10:00:00 [a.py:1] all is well\n")
+        file.write("ERROR 11-01 10:00:01 [a.py:2] disk full, api_key=sk-1234567890abcdef1234\n" * 3)
+    (one,) = watching.since_last(16, 1)
+    assert (one.count, one.level) == (3, "ERROR")
+    assert "disk full" in one.text and "1234567890" not in one.text
+    assert watching.since_last(16, 1) == ()
+    with pytest.raises(SuiteError, match="standard input"):
+        LogWatch("-")
 
 
 def test_foreign_text_is_harmless_in_a_line() -> None:
