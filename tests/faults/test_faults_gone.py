@@ -35,7 +35,6 @@ class Ends(Progress):
 def test_a_server_that_went_away_ends_the_run_with_what_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bench.run.checks._LAG_WINDOW_S", 0.06)
     monkeypatch.setattr("bench.run.exchange._IDLE_LIMIT_S", IDLE_LIMIT_S)
     monkeypatch.setattr("bench.run.exchange._SETTLE_LIMIT_S", 0.2)
     monkeypatch.setattr("bench.run.exchange._RETURN_LIMIT_S", 0.5)

@@ -71,7 +71,6 @@ def all_checks(faults: list[str]) -> dict[str, list[Check]]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.run.exchange._SETTLE_LIMIT_S", 0.3)
-    monkeypatch.setattr("bench.run.checks._LAG_WINDOW_S", 0.06)
     monkeypatch.setattr("bench.servers.simulator.app._SLOW_S", 0.3)
     monkeypatch.setattr("bench.run.checks._SLOW_PAGE_S", 0.2)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from fault_runs import Ran, run_on
 
 from bench.analysis.logs import LogAnalyser, LogReport
@@ -32,11 +31,6 @@ SAME_TEXT = (
     "reasoning-content",
     "tool-calls",
 )
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.run.checks._LAG_WINDOW_S", 0.06)
 
 
 def test_the_text_arrives_whole_however_it_is_sent(tmp_path: Path) -> None:
