@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
-from bench.errors import BenchError
+from bench.errors import BenchError, EngineError
 from bench.prompting.compose import Composer
-from bench.records import RunInfo, Suite
+from bench.records import RunInfo, Suite, Trial
 from bench.run.checks import Check, check_client, check_disk, check_route, refused
 from bench.run.expect import expect
 from bench.run.order import Order, only_routes
+from bench.run.probe import server_count
 from bench.run.progress import Progress
 from bench.run.prompts import composers
 from bench.run.session import Session
@@ -43,7 +45,7 @@ async def _route(order: Order, suite: Suite, stage: Stage, name: str) -> list[Ch
     info = describe(order, suite, {name: session}, path=Path("check"))
     try:
         made = await composers(info, {name: session}, folder=order.folder)
-        found.append(_prompts(info, session, made[name]))
+        found.append(await _prompts(info, session, made[name]))
         stage.composers.update(made)
     except BenchError as error:
         found.append(refused(name, "prompts", error))
@@ -70,19 +72,48 @@ async def _time(order: Order, suite: Suite, stage: Stage) -> list[Check]:
     ]
 
 
-def _prompts(info: RunInfo, session: Session, composer: Composer) -> Check:
-    """Composing has proven the tokenizer against the server; this says what was proven."""
-    tiers = [trial.tier for trial in info.plan if trial.route == session.route.name]
-    identity, overhead = composer.tokenizer.identity, composer.template.overhead
-    tokenises = session.dialect.tokenize_request("a", session.model) is not None
+async def _prompts(info: RunInfo, session: Session, composer: Composer) -> Check:
+    """Composing has proven the tokenizer on samples; the longest prompt is counted by the server as a whole.
+
+    That also takes a body as large as any trial's past whatever stands between.
+    """
+    name, identity = session.route.name, composer.tokenizer.identity
+    mine = [trial for trial in info.plan if trial.route == name]
+    longest = max(mine, key=lambda trial: trial.tier)
+    told = await _longest(session, composer, longest)
+    if told is not None and told != longest.tier:
+        text = f"the longest prompt has {longest.tier:,} tokens here, {told:,} by the server's own count"
+        return Check(route=name, name="prompts", state="fail", text=text)
     if identity.kind == "server":
         agrees = "counted by the server's own tokenizer"
-    elif tokenises:
+    elif session.dialect.tokenize_request("a", session.model) is not None:
         agrees = f"{identity.kind} tokenizer, counts as the server does on ten samples"
     else:
         agrees = f"{identity.kind} tokenizer (the server tokenises nothing: its usage will prove the counts)"
+    if told is not None:
+        agrees += " and on the longest prompt"
     text = (
-        f"{agrees}; template of {overhead} tokens; "
-        f"prompts of {min(tiers):,} and {max(tiers):,} tokens are exact"
+        f"{agrees}; template of {composer.template.overhead} tokens; "
+        f"prompts of {min(trial.tier for trial in mine):,} and {longest.tier:,} tokens are exact"
     )
-    return Check(route=session.route.name, name="prompts", state="ok", text=text)
+    return Check(route=name, name="prompts", state="ok", text=text)
+
+
+async def _longest(session: Session, composer: Composer, trial: Trial) -> int | None:
+    """The server's count of a whole prompt; `None`: it cannot be asked for one.
+
+    Raises `EngineError` when a body of that size does not get through.
+    """
+    if session.route.request.endpoint != "chat":
+        return None
+    prompt = await asyncio.to_thread(composer.compose, trial, pair="check")
+    messages = prompt.fields()["messages"]
+    assert isinstance(messages, list)  # noqa: S101 - a chat's prompt
+    try:
+        return await server_count(session, messages)
+    except EngineError as error:
+        size = sum(len(message["content"].encode()) for message in messages)
+        raise EngineError(
+            f"the longest prompt ({size / 1e6:.1f} MB) could not be counted by the server; a proxy may limit "
+            f"bodies (nginx: client_max_body_size): {error}"
+        ) from error

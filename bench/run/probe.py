@@ -23,7 +23,7 @@ _TEXT = "Write one short line about the weather."
 _IDLE_LIMIT_S = 3.0
 _ANSWER_LIMIT_S = 60.0
 _SCRAPE_TIMEOUT_S = 30.0
-_TOKENIZE_TIMEOUT_S = 30.0
+_TOKENIZE_TIMEOUT_S = 120.0
 
 JUDGED = {
     "early_stop": "ignore_eos",
@@ -124,7 +124,7 @@ async def _send(suite: Suite, session: Session, output_tokens: int) -> Probe:
     return Probe(
         measured=Measurer(info).add(exchange),
         exchange=exchange,
-        expected_tokens=await _server_count(session) if exchange.failure is None else None,
+        expected_tokens=await _told_tokens(session) if exchange.failure is None else None,
     )
 
 
@@ -144,24 +144,31 @@ def _prompt(session: Session) -> Prompt:
     return Prompt(recipe=recipe, rest=_TEXT, messages=messages)
 
 
-async def _server_count(session: Session) -> int | None:
-    """Tokens of the tiny prompt by the server's /tokenize; only a chat shows what a template does."""
+async def _told_tokens(session: Session) -> int | None:
+    """Tokens of the tiny prompt by the server's tokenizer; only a chat shows what a template does."""
     if session.route.request.endpoint != "chat":
         return None
-    messages = [{"role": "user", "content": _TEXT}]
+    try:
+        return await server_count(session, [{"role": "user", "content": _TEXT}])
+    except EngineError:
+        return None  # composing will meet the same trouble and say it
+
+
+async def server_count(session: Session, messages: list[dict[str, str]]) -> int | None:
+    """Tokens of a chat by the server's own tokenizer, template included; `None`: it has none to ask.
+
+    Raises `EngineError` when it does not answer.
+    """
     kwargs = session.route.request.chat_template_kwargs
     steps = session.dialect.tokenize_messages_request(messages, session.model, kwargs)
     if steps is None:
         return None
     answer: object = None
-    try:
-        for step in steps:
-            answer = await session.client.post_json(
-                session.root + step.path, step.body_after(answer), timeout_s=_TOKENIZE_TIMEOUT_S
-            )
-        return len(session.dialect.read_tokens(answer))
-    except EngineError:
-        return None  # composing will meet the same trouble and say it
+    for step in steps:
+        answer = await session.client.post_json(
+            session.root + step.path, step.body_after(answer), timeout_s=_TOKENIZE_TIMEOUT_S
+        )
+    return len(session.dialect.read_tokens(answer))
 
 
 async def _keep_nothing(name: str, page: str) -> str:

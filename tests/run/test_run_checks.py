@@ -17,6 +17,7 @@ from run_helpers import TOKENIZER, ctxbench_here, suite_text
 
 from bench.engines import get
 from bench.engines.context import ContextVerdict, EngineVerdict, Finding, RuleVerdict
+from bench.errors import EngineError
 from bench.plan.suite import parse_suite
 from bench.records import ClientHealth, Route, ServerFacts, Suite
 from bench.run import checks
@@ -73,7 +74,8 @@ def test_a_healthy_server_passes_and_every_line_says_what_was_found(
     named = {one.name: one.text for one in found}
     assert set(named) >= {"client", "server", "metrics", "limit", "cache", "request", "prompts", "time"}
     assert named["limit"].startswith("32,768 tokens (/v1/models); longest trial 528")
-    assert "counts as the server does on ten samples; template of 17 tokens" in named["prompts"]
+    assert "counts as the server does on ten samples and on the longest prompt" in named["prompts"]
+    assert "template of 17 tokens; prompts of 256 and 512 tokens are exact" in named["prompts"]
     assert not (tmp_path / "results").exists()
 
 
@@ -113,6 +115,25 @@ def test_another_models_tokenizer_is_refused_with_figures(tmp_path: Path) -> Non
     (line,) = [one for one in found if one.name == "prompts"]
     assert line.state == "fail" and "it is not the served model's tokenizer" in line.text
     assert not [one for one in found if one.name == "time"]
+
+
+def test_a_body_limit_in_the_way_is_met_before_the_first_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed = Client.post_json
+
+    async def through_a_proxy(self: Client, path: str, body: object, **more: Any) -> Any:
+        if len(msgspec.json.encode(body)) > 20_000:
+            raise EngineError(f"POST {path}: HTTP 413: Request Entity Too Large")
+        return await passed(self, path, body, **more)
+
+    monkeypatch.setattr(Client, "post_json", through_a_proxy)
+    with simulate("toy-target-only") as server:
+        text = suite_text({"a": server.base_url})
+        assert {one.state for one in check_all(text, tmp_path) if one.name == "prompts"} == {"ok"}
+        found = check_all(text.replace("[256, 512]", "[256, 8192]"), tmp_path)
+    (line,) = [one for one in found if one.name == "prompts"]
+    assert line.state == "fail" and "client_max_body_size" in line.text and "413" in line.text
 
 
 def test_a_server_at_work_for_somebody_gets_no_request(
