@@ -24,8 +24,10 @@ LATE_S = 0.5
 """How late a stamp may be on a crowded machine. It can never be early."""
 
 
-def suite_text(base_url: str, *, tier: int, k: int, conditions: str, replays: int, output: int) -> str:
-    """One route, one tier, one repeat, no second try."""
+def suite_text(
+    base_url: str, *, tier: int, k: int, conditions: str, replays: int, output: int, retries: int = 0
+) -> str:
+    """One route, one tier, one repeat."""
     speculation = f'[route.speculation]\nmethod = "mtp"\nnum_speculative_tokens = {k}' if k else ""
     return f"""
 [suite]
@@ -35,7 +37,7 @@ conditions = [{conditions}]
 output_tokens = {output}
 repeats = 1
 replays = {replays}
-retry_invalid = 0
+retry_invalid = {retries}
 warmup = "none"
 [prompt]
 corpus = "synthetic"
@@ -75,6 +77,7 @@ def run_on(
     conditions: tuple[str, ...] = ("cold", "replay", "salted"),
     replays: int = 1,
     output: int = 16,
+    retries: int = 0,
     force: bool = True,
 ) -> Ran:
     """A whole run, preflight first, on a server with these faults. The preflight is the server's first
@@ -88,6 +91,7 @@ def run_on(
             conditions=", ".join(f'"{name}"' for name in conditions),
             replays=replays,
             output=output,
+            retries=retries,
         )
         order = Order(suite=parse_suite(text), suite_text=text, results=results, force=force)
         progress, error = Progress(), None

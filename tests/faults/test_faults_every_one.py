@@ -164,6 +164,14 @@ def test_pages_that_are_late_are_waited_for(tmp_path: Path) -> None:
     compare("metrics-late", of_fault("metrics-late", tmp_path))
 
 
+def test_what_is_counted_late_of_a_failed_request_is_not_taken_for_foreign_traffic(tmp_path: Path) -> None:
+    faults = ["metrics-late", "reset-stream@2"]
+    ran = run_on("toy", faults, tmp_path, conditions=("cold",), retries=1)
+    failed, second = ran.measured
+    assert heard(failed) == {"failed: truncated"}
+    assert heard(second) <= MACHINE
+
+
 def compare(name: str, ran: Ran) -> None:
     one = SAYS[name]
     if one.stops is not None:
