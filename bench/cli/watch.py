@@ -53,7 +53,7 @@ def watch(
     from bench.run.watch import watch as watch_server
     from bench.wire.loop import run as run_loop
 
-    if Path(url).is_dir():
+    if not url.startswith(("http://", "https://")) and Path(url).is_dir():
         _show_again(Path(url), json)
         return
     order = WatchOrder(

@@ -24,7 +24,7 @@ from bench.analysis.watched import Watched, describe, slot_lengths
 from bench.analysis.windows import BUSY_S, Segment, Segmenter
 from bench.engines.base import Dialect
 from bench.engines.metrics import read_page
-from bench.errors import EngineError, JournalError, SuiteError
+from bench.errors import BenchError, EngineError, JournalError, SuiteError
 from bench.journal import SCHEMA, Journal, read_run
 from bench.records import Event, PromptSettings, Route, RunInfo, Scrape, ServerFacts, Suite
 from bench.run.exchange import utc_now
@@ -96,7 +96,7 @@ def metrics_address(url: str) -> str:
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise SuiteError(f"{url!r} must look like http://host:port")
+        raise SuiteError(f"{url[:200]!r} is neither like http://host:port nor the directory of a watch")
     path = parts.path.rstrip("/")
     if not path.endswith("/metrics"):
         path = f"{path.removesuffix('/v1')}/metrics"
@@ -160,7 +160,7 @@ class Keeper:
         """Takes in the next thing seen, with the raw pages of its beginning and end."""
         self._number += 1
         self._totals.add(watched)
-        log = self._log.since_last(watched.output_tokens, watched.requests) if self._log else ()
+        log = self._read_log(watched)
         files = [self._store(place, page) for place, page in zip(("before", "after"), pages, strict=True)]
         seen = Seen(at=utc_now(), watched=watched, before=files[0], after=files[1], log=log)
         if self._journal is not None:
@@ -173,6 +173,17 @@ class Keeper:
         if self._journal is not None:
             data: dict[str, object] = {"watched_s": watched_s, "pages": pages, "missed": missed}
             self._journal.append(Event(name=WATCH_ENDED, at=utc_now(), data=data))
+
+    def _read_log(self, watched: Watched) -> tuple[LogLine, ...]:
+        """A log that cannot be read any more costs the log, not the watch."""
+        if self._log is None:
+            return ()
+        try:
+            return self._log.since_last(watched.output_tokens, watched.requests)
+        except BenchError as error:
+            self._log = None
+            self.note(f"the log is left out from now on: {error}")
+            return ()
 
     def _store(self, place: str, page: str | None) -> str | None:
         if self._journal is None or page is None:

@@ -212,14 +212,14 @@ def test_llamacpp_with_overlapping_requests_is_not_split(llama: str) -> None:
 
 
 @contextmanager
-def stub(page: str) -> Iterator[tuple[str, list[str]]]:
-    """An HTTP server with one page; its address, and all requests it ever got."""
+def stub(*pages: str) -> Iterator[tuple[str, list[str]]]:
+    """An HTTP server with these pages, the last one for ever; its address, and all requests it got."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            data = pages[min(asked.count("GET /metrics"), len(pages) - 1)].encode()
             asked.append(f"{self.command} {self.path}")
-            data = page.encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
@@ -253,6 +253,17 @@ def test_a_watched_server_gets_no_request_but_for_its_metrics_page(name: str) ->
     assert told.seen == []
 
 
+def test_llamacpp_is_asked_for_its_slots_once_after_a_request_and_may_refuse() -> None:
+    told = Told()
+    folder = PAGES / "llamacpp-11549-target-only"
+    before, after = ((folder / f"metrics_{n}.prom").read_text() for n in ("1_after_cold", "2_after_salted"))
+    with stub(before, before, after) as (url, asked):
+        asyncio.run(watch(WatchOrder(url=url, every_s=0.02, for_s=0.2), told.hearer, told.totals))
+    assert asked.count("GET /slots") == 1 and set(asked) == {"GET /metrics", "GET /slots"}
+    (window,) = told.watched  # what /slots answered is no JSON, and no page showed it running
+    assert window.kind == "window" and "no page fell into this window" in window.why
+
+
 @pytest.mark.parametrize("page", ["", "hello", "{}", "up 1\n", "# nothing\n"])
 def test_a_page_of_no_engine_is_refused_in_one_line(page: str) -> None:
     told = Told()
@@ -271,7 +282,7 @@ def test_addresses_of_servers_and_of_pages_lead_to_the_metrics_page() -> None:
     for url in ("http://h:8000", "http://h:8000/", "http://h:8000/v1", "http://me:secret@h:8000/metrics"):
         assert metrics_address(url) == "http://h:8000/metrics"
     assert metrics_address("https://h/models/a/v1") == "https://h/models/a/metrics"
-    with pytest.raises(SuiteError, match="must look like"):
+    with pytest.raises(SuiteError, match="neither like"):
         metrics_address("h:8000")
 
 
@@ -459,6 +470,20 @@ def test_the_log_tells_what_it_complained_of_since_the_last_time(tmp_path: Path)
     assert watching.since_last(16, 1) == ()
     with pytest.raises(SuiteError, match="standard input"):
         LogWatch("-")
+
+
+def test_a_log_that_vanishes_costs_the_log_and_not_the_watch(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("all is well\n")
+    told = Told()
+    keeper = Keeper(None, told.hearer, told.totals, LogWatch(str(log)))
+    log.unlink()
+    one = Watched(kind="request", span_s=1.0, pages=1, requests=1)
+    keeper.keep(one, (None, None))
+    keeper.keep(one, (None, None))
+    (note,) = told.notes
+    assert note.startswith("the log is left out from now on") and "server.log" in note
+    assert [seen.log for seen in told.seen] == [(), ()]
 
 
 def test_foreign_text_is_harmless_in_a_line() -> None:
