@@ -144,11 +144,18 @@ async def wait_settled(
     After a failed request (`failed`) the engine may count no end at all (vLLM does not count a
     client that hung up); then an idle server on two equal pages is the sign, for gauges go stale.
     The same pages end the wait, with `reached=None`, where counters fell: they will never hold ours.
+    So does a server that refuses at once, again and again, after a failed request: it went down too.
     """
     previous: list[Scrape] = []
+    refusals = 0
     counters = {alias.name for alias in dialect.aliases if alias.kind == "counter"} & before.values.keys()
 
     def settled(page: Scrape) -> bool | None:
+        nonlocal refusals
+        refused = page.problem is not None and page.status is None and page.took_ns < _AT_ONCE_NS
+        refusals = refusals + 1 if refused else 0
+        if failed and refusals >= _REFUSALS:
+            return None
         if not page.values:
             return False if page.status in (None, 503) else None
         fell = any(page.values.get(name, before.values[name]) < before.values[name] for name in counters)

@@ -16,20 +16,8 @@ def test_vllm_routes_differ_in_their_speculation_and_in_nothing_else() -> None:
     suite = parse_suite(vllm_suite(sweep, "some/model", max_model_len=262_144))
     assert [route.name for route in suite.routes] == ["target-only", "mtp2", "mtp4"]
     assert not suite.interleave
-    common = [
-        "vllm",
-        "serve",
-        "some/model",
-        "--port",
-        "8000",
-        "--enable-prompt-tokens-details",
-        "--max-model-len",
-        "262144",
-        "--tensor-parallel-size",
-        "4",
-        "--kv-cache-dtype",
-        "fp8",
-    ]
+    common = ["vllm", "serve", "some/model", "--port", "8000", "--enable-prompt-tokens-details"]
+    common += ["--max-model-len", "262144", "--tensor-parallel-size", "4", "--kv-cache-dtype", "fp8"]
     for route, k in zip(suite.routes, (0, 2, 4), strict=True):
         assert route.server is not None and isinstance(route.server.up, tuple)
         up = list(route.server.up)

@@ -271,3 +271,9 @@ def test_a_sampler_that_breaks_is_heard_of() -> None:
 
     with pytest.raises(RuntimeError, match="boom"):
         asyncio.run(main())
+
+
+def test_after_a_failure_a_server_that_refuses_again_and_again_went_down_with_it() -> None:
+    before = page(generation_tokens=1)
+    assert settle(before, GONE, GONE, GONE, failed=True)[0].reached is None
+    assert settle(before, *[GONE] * 40)[0].reached is False
