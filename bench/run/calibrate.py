@@ -38,7 +38,7 @@ async def calibrate(suite: Suite, session: Session, composer: Composer, tiers: S
     name = session.route.name
     points: list[tuple[int, float]] = []
     tpot_s: float | None = None
-    exchanger = Exchanger(_keep_nothing, Progress())
+    exchanger = Exchanger(_keep_nothing, Progress(), keep_cancelled=False)
     for number, tokens in enumerate(lengths(tiers)):
         trial = Trial(
             id=f"{name}/calibration/{tokens}",

@@ -59,9 +59,14 @@ def body_of(session: Session, prompt: Prompt, output_tokens: int) -> Body:
 
 
 class Exchanger:
-    """Sends one request at a time and records everything around it."""
+    """Sends one request at a time and records everything around it.
 
-    def __init__(self, store_page: StorePage, progress: Progress) -> None:
+    `keep_cancelled`: a request cut off by Ctrl-C is a record like any other, and the caller has to stop
+    once it is kept; without, the cancellation is raised, for requests that no journal keeps.
+    """
+
+    def __init__(self, store_page: StorePage, progress: Progress, *, keep_cancelled: bool = True) -> None:
+        self._keep_cancelled = keep_cancelled
         self._store_page = store_page
         self._progress = progress
         self._body: tuple[tuple[str, str, int], Body] | None = None
@@ -174,7 +179,7 @@ class Exchanger:
             await session.client.warm()
         self._progress.bytes_read = 0
         self._enter("prefill")
-        work = session.client.exchange(prepared, keep_cancelled=True, onlooker=self._onlooker)
+        work = session.client.exchange(prepared, keep_cancelled=self._keep_cancelled, onlooker=self._onlooker)
         if session.metrics_url is None:
             return await work, Samples()
         async with Sampler(lambda: self._look(session)) as sampler:

@@ -110,7 +110,8 @@ async def _send(suite: Suite, session: Session, output_tokens: int) -> Probe:
     trial = Trial(
         id="check", route=route.name, tier=0, condition="cold", repeat=0, output_tokens=output_tokens
     )
-    exchange = await Exchanger(_keep_nothing, Progress()).perform(hasty, _prompt(session), trial, 1, "trial")
+    exchanger = Exchanger(_keep_nothing, Progress(), keep_cancelled=False)
+    exchange = await exchanger.perform(hasty, _prompt(session), trial, 1, "trial")
     info = RunInfo(
         schema=0,
         id="check",

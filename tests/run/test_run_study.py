@@ -72,7 +72,7 @@ def test_a_run_says_where_its_time_went(server: Simulator, tmp_path: Path) -> No
 
 
 def test_routes_with_servers_of_their_own_get_equal_prompts(tmp_path: Path) -> None:
-    with simulate("toy") as one, simulate("toy-target-only") as two:
+    with simulate("toy-target-only") as one, simulate("toy-target-only") as two:
         run = measure(suite_text({"a": one.base_url, "b": two.base_url}), tmp_path)
     sent = [e for e in exchanges(run) if e.attempt == 1]
     hashes = {(e.trial.route, e.trial.id.partition("/")[2]): e.prompt.sha256 for e in sent}
@@ -91,7 +91,8 @@ def test_routes_on_one_server_never_share_a_prompt(server: Simulator, tmp_path: 
 
 
 def test_an_invalid_cold_is_repeated_behind_a_fresh_salt_at_the_end_of_its_block(tmp_path: Path) -> None:
-    with simulate("toy-target-only", faults=["reset-stream@2"]) as server:
+    # Request 1 is the preflight's, 2 the warm-up.
+    with simulate("toy-target-only", faults=["reset-stream@3"]) as server:
         run = measure(one_group(server.base_url), tmp_path)
     sent = exchanges(run)
     assert [(e.trial.condition, e.attempt, e.failure is None) for e in sent] == [
@@ -156,33 +157,35 @@ def test_killed_at_ten_random_moments_a_run_completes_with_nothing_done_twice(tm
     assert len(starts) == len(set(starts))
 
 
-def test_ctrl_c_keeps_the_request_in_flight_and_leaves_with_130(tmp_path: Path) -> None:
-    with simulate("toy-target-only", speed=0.02) as server:
-        suite = tmp_path / "s.toml"
+def _interrupted(folder: Path, *, in_request: int) -> tuple[int, str]:
+    """Exit code and stderr of a run that gets Ctrl-C while the server works on its n-th request."""
+    with simulate("toy-target-only", speed=0.05) as server:
+        suite = folder / "s.toml"
         suite.write_text(suite_text({"a": server.base_url}))
+        command = ["run", str(suite), "--results", str(folder / "r"), "--no-report"]
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "bench",
-                "run",
-                str(suite),
-                "--results",
-                str(tmp_path / "r"),
-                "--no-report",
-            ],
-            stderr=subprocess.PIPE,
-            text=True,
+            [sys.executable, "-m", "bench", *command], stderr=subprocess.PIPE, text=True
         )
         deadline = time.monotonic() + 30
-        while not server.truth().requests and time.monotonic() < deadline:
-            time.sleep(0.05)
+        while len(server.truth().requests) < in_request and time.monotonic() < deadline:
+            time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
-    assert process.returncode == 130
+    return process.returncode, said
+
+
+def test_ctrl_c_keeps_the_request_in_flight_and_leaves_with_130(tmp_path: Path) -> None:
+    code, said = _interrupted(tmp_path, in_request=2)
+    assert code == 130
     assert "--resume" in said and "Traceback" not in said
     cut = [e for e in read_entries(only_run(tmp_path / "r")) if isinstance(e, Exchange)][-1]
     assert cut.failure is not None and cut.failure.kind == "cancelled"
+
+
+def test_ctrl_c_in_the_preflight_is_no_failed_check(tmp_path: Path) -> None:
+    code, said = _interrupted(tmp_path, in_request=1)
+    assert (code, "Traceback" in said, (tmp_path / "r").exists()) == (130, False, False)
+    assert "failed" not in said
 
 
 def test_a_resumed_run_replays_a_cold_that_an_earlier_session_sent(server: Simulator, tmp_path: Path) -> None:
