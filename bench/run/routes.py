@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -29,6 +30,7 @@ SERVERS = "servers.json"
 """File of a run directory that names the servers it has running at the moment."""
 
 _LEAST_SECRET = 6  # shorter values are settings, and would be found everywhere
+_OWN_PROGRAMS = str(Path(sys.executable).parent)
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.1, 2.0
 _PROBE_S = 5.0
 _OTHER_MODEL_S = 10.0  # a server may list an adapter before its model
@@ -70,21 +72,23 @@ def surroundings(route: Route, folder: Path) -> Surroundings:
             env[name] = found
         else:
             env[name] = str(value)
+    key = os.environ.get(route.api_key_env or "")
+    secrets = {value for value in (*env.values(), key) if value and len(value) >= _LEAST_SECRET}
+    # Last on the path: the programs that are installed beside this one, ctxbench itself above all.
+    env["PATH"] = os.pathsep.join((env.get("PATH") or os.environ.get("PATH", os.defpath), _OWN_PROGRAMS))
     cwd = (folder / (server.cwd or ".")).resolve()
     if not cwd.is_dir():
         raise SuiteError(f"{where} cwd: there is no folder {cwd}")
     for command in (server.up, server.down):
         if isinstance(command, tuple) and not _program(command[0], cwd, env):
             raise SuiteError(f"{where}: there is no program {command[0]!r}")
-    key = os.environ.get(route.api_key_env or "")
-    secrets = {value for value in (*env.values(), key) if value and len(value) >= _LEAST_SECRET}
     return Surroundings(cwd=cwd, env=env, secrets=tuple(sorted(secrets, key=len, reverse=True)))
 
 
 def _program(name: str, cwd: Path, env: dict[str, str]) -> bool:
     if os.sep in name:
         return (cwd / name).is_file()
-    return shutil.which(name, path=env.get("PATH")) is not None
+    return shutil.which(name, path=env["PATH"]) is not None
 
 
 def check_servers(suite: Suite, folder: Path) -> None:
