@@ -11,3 +11,4 @@ def one_look(monkeypatch: pytest.MonkeyPatch) -> None:
     faults are counted in requests), and looks at this machine for a moment only."""
     monkeypatch.setattr("bench.run.probe._DOUBTFUL", frozenset())
     monkeypatch.setattr("bench.run.checks._LAG_WINDOW_S", 0.06)
+    monkeypatch.setattr("bench.run.study.environment", dict)  # looking up versions takes a tenth of a run

@@ -136,7 +136,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What never settles is given up sooner; nothing here publishes late but one fault."""
     monkeypatch.setattr("bench.run.exchange._SETTLE_LIMIT_S", 0.8)
     monkeypatch.setattr("bench.run.exchange._STILL_S", 0.0)
-    monkeypatch.setattr("bench.servers.simulator.app._SLOW_S", 0.4)
+    monkeypatch.setattr("bench.servers.simulator.app._SLOW_S", 0.25)
 
 
 def of_fault(name: str, results: Path) -> Ran:
