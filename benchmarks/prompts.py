@@ -1,13 +1,18 @@
 """How long prompts take to compose, and how much memory: per tokenizer, first and following ones.
 
     python benchmarks/prompts.py [--sizes 6000,64000,564577,1000000] [--tokenizer FILE ...] [--reference]
+    python benchmarks/prompts.py --kinds
 
 Each tokenizer is measured in a process of its own. `first` counts everything a run does before its
 first prompt (reading the corpus, loading the tokenizer, opening its cached borders, finding salts)
-plus that prompt; `next` is the median of three further ones. Wall and CPU seconds of the process
-stand side by side, since this machine may be shared. Memory is the peak resident set beyond that
-of a bare interpreter with NumPy. `--reference` also makes each prompt the usual way: decode a slice
-of ids with the Hugging Face tokenizer and encode again until the length is right.
+plus that prompt; `next` is the median of three further ones, each with a body of its own; `salted` is
+that of their salted twins, which hold the same body and so need no second count of it. Wall and CPU
+seconds of the process stand side by side, since this machine may be shared. Memory is the peak resident
+set beyond that of a bare interpreter with NumPy. `--reference` also makes each prompt the usual way:
+decode a slice of ids with the Hugging Face tokenizer and encode again until the length is right.
+
+`--kinds` is about exactness: it makes the tokenizers of ten kinds that the tests use, composes a prompt
+of every size with each, and lets the `tokenizers` library count the finished text.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -39,6 +45,8 @@ def measure(tokenizer: Path, sizes: list[int], corpus: str, cache: Path) -> dict
 
     bare = peak_mb()
     wall, cpu = time.perf_counter(), time.process_time()
+    from msgspec.structs import replace
+
     from bench.prompting.borders import index_corpus
     from bench.prompting.compose import Composer
     from bench.prompting.corpus import load_corpus
@@ -54,19 +62,23 @@ def measure(tokenizer: Path, sizes: list[int], corpus: str, cache: Path) -> dict
         nonce="benchmark", seed=1, cache=cache,
     )  # fmt: skip
 
-    def compose(size: int, repeat: int) -> tuple[float, float]:
+    def compose(size: int, repeat: int) -> list[float]:
+        """Wall and CPU seconds of a cold prompt, then those of its salted twin."""
         trial = Trial(id="x", route="r", tier=size, condition="cold", repeat=repeat)
-        before = time.perf_counter(), time.process_time()
+        stamps = [(time.perf_counter(), time.process_time())]
         prompt = composer.compose(trial)
-        assert prompt.recipe.tokens == size
-        return time.perf_counter() - before[0], time.process_time() - before[1]
+        stamps.append((time.perf_counter(), time.process_time()))
+        twin = composer.salted(prompt, replace(trial, condition="salted"))
+        stamps.append((time.perf_counter(), time.process_time()))
+        assert prompt.recipe.tokens == twin.recipe.tokens == size
+        return [after - before for a, b in pairwise(stamps) for before, after in zip(a, b, strict=True)]
 
-    compose(max(sizes), 0)
-    first = time.perf_counter() - wall, time.process_time() - cpu
+    twin_wall, twin_cpu = compose(max(sizes), 0)[2:]
+    first = time.perf_counter() - wall - twin_wall, time.process_time() - cpu - twin_cpu
     following = {}
     for size in sizes:
         taken = [compose(size, repeat) for repeat in (1, 2, 3)]
-        following[size] = median(w for w, _ in taken), median(c for _, c in taken)
+        following[size] = [median(column) for column in zip(*taken, strict=True)]
     return {
         "kind": counting.identity.kind,
         "vocabulary": counting.identity.vocabulary,
@@ -105,6 +117,53 @@ def reference(tokenizer: Path, size: int, corpus: str) -> dict[str, Any]:
     }
 
 
+def exactness(kind: str, sizes: list[int], cache: Path) -> dict[str, Any]:
+    """A prompt of every size by a tokenizer of one kind, and what the `tokenizers` library counts in it."""
+    sys.path.insert(0, str(ROOT / "tests" / "prompting"))
+    import prompting_kinds
+    from msgspec.structs import replace
+    from tokenizers import Tokenizer
+
+    from bench.prompting.borders import index_corpus
+    from bench.prompting.compose import Composer
+    from bench.prompting.corpus import load_corpus
+    from bench.prompting.template import Template
+    from bench.prompting.tokens import load_tokenizer
+    from bench.records import PromptSettings, Trial
+
+    file = prompting_kinds.write(cache / kind, prompting_kinds.KINDS[kind]())
+    library = Tokenizer.from_file(str(file))
+    text = load_corpus("python", base=ROOT, cache=cache)
+    text = replace(text, text=text.text[: max(sizes) * 7])
+    counting = load_tokenizer(file, samples=text.samples(), cache=cache)
+    before = time.process_time()
+    index = index_corpus(text, counting, need_tokens=max(sizes) * 5 // 4)
+    indexed = time.process_time() - before
+    template = Template(endpoint="completions", overhead=1, fixed_prefix=1)
+    composer = Composer(counting, index, PromptSettings(), template=template, nonce="benchmark", seed=1)
+    found = {}
+    for size in sizes:
+        before = time.process_time()
+        prompt = composer.compose(Trial(id="x", route="r", tier=size, condition="cold", repeat=1))
+        composed = time.process_time() - before
+        found[size] = 1 + len(library.encode(prompt.text, add_special_tokens=False).ids), composed
+    return {"identity": f"{counting.identity.kind}, {counting.identity.vocabulary:,} entries",
+            "index": indexed, "found": found}  # fmt: skip
+
+
+def all_kinds(sizes: str) -> None:
+    sys.path.insert(0, str(ROOT / "tests" / "prompting"))
+    import prompting_kinds
+
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in prompting_kinds.KINDS:
+            result = child("--child", "exactness", "--kind", kind, "--sizes", sizes, "--cache", folder)
+            print(f"{kind}: {result['identity']}; index of the corpus cpu {result['index']:.2f} s")
+            for size, (counted, cpu) in result["found"].items():
+                state = "exact" if counted == int(size) else "WRONG"
+                print(f"  {int(size):>9,}  the library counts {counted:>9,}: {state}; cpu {cpu:6.3f} s")
+
+
 def child(*arguments: str) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, __file__, *arguments], capture_output=True, text=True, check=True, timeout=900
@@ -121,7 +180,9 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, action="append")
     parser.add_argument("--corpus", default="python")
     parser.add_argument("--reference", action="store_true")
-    parser.add_argument("--child", choices=["measure", "reference"])
+    parser.add_argument("--kinds", action="store_true")
+    parser.add_argument("--child", choices=["measure", "reference", "exactness"])
+    parser.add_argument("--kind")
     parser.add_argument("--cache", type=Path)
     options = parser.parse_args()
     sizes = [int(size) for size in options.sizes.split(",")]
@@ -131,6 +192,12 @@ def main() -> None:
         return
     if options.child == "reference":
         print(json.dumps(reference(files[0], sizes[0], options.corpus)))
+        return
+    if options.child == "exactness":
+        print(json.dumps(exactness(options.kind, sizes, options.cache)))
+        return
+    if options.kinds:
+        all_kinds(options.sizes)
         return
     with tempfile.TemporaryDirectory() as folder:
         for file in files:
@@ -142,8 +209,9 @@ def main() -> None:
                 wall, cpu = result["first"]
                 memory = f"{result['memory_mb']:.0f} MB"
                 print(f"  first of {max(sizes):>9,}, {name:<14}  {wall:7.3f} s  cpu {cpu:7.3f}  {memory}")
-            for size, (wall, cpu) in warm["next"].items():
+            for size, (wall, cpu, twin_wall, twin_cpu) in warm["next"].items():
                 print(f"  next of  {int(size):>9,}                  {wall:7.3f} s  cpu {cpu:7.3f}")
+                print(f"  salted   {int(size):>9,}                  {twin_wall:7.3f} s  cpu {twin_cpu:7.3f}")
             for size in sizes if options.reference else ():
                 usual = child("--child", "reference", "--sizes", str(size), *common)
                 print(

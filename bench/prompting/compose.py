@@ -124,6 +124,7 @@ class Composer:
         self._salts = SaltBook(tokenizer, nonce, taken=taken, cache=cache)
         self._tasks: dict[str, Task] = {}
         self._encoded: tuple[str, Ids] | None = None
+        self._counted: tuple[str, int] | None = None
         alone = tokenizer.count("a")
         self._fillers = [w for w in _FILLERS if tokenizer.count(f"a {w}") == alone + 1]
 
@@ -199,10 +200,19 @@ class Composer:
 
     def _count(self, salt: str, rest: str) -> int:
         if self.template.endpoint == "chat":
-            return self.template.overhead + self.tokenizer.count(salt) + self.tokenizer.count(rest)
+            return self.template.overhead + self.tokenizer.count(salt) + self._count_body(rest)
         if self.template.endpoint == "tokens":
             return self.template.overhead + len(self._ids(joined(salt, rest)))
         return self.template.overhead + self.tokenizer.count(joined(salt, rest))
+
+    def _count_body(self, rest: str) -> int:
+        """Tokens of a chat's user message, kept for the next call: a salted twin, and the other route of
+        a pair, hold the same one, and a message is tokenised by itself."""
+        kept = self._counted
+        if kept is None or kept[0] != rest:
+            kept = rest, self.tokenizer.count(rest)
+            self._counted = kept
+        return kept[1]
 
     def _ids(self, text: str) -> Ids:
         """Ids of a text, kept for the next call: counting and sending need the same ones."""

@@ -174,7 +174,8 @@ def reuse_lines(content: Content) -> list[str]:
             continue
         cached = median(m.cached_tokens or 0 for m in known)
         prompt = median(m.prompt_tokens or 0 for m in known)
-        line = f"{cell.summary.tier:,} tokens, {cell.condition}: {cell.summary.route} "
+        line = f"{cell.summary.tier:,} tokens, {cell.condition}{_task(content, cell.summary.task)}: "
+        line += f"{cell.summary.route} "
         line += f"{cached:,.0f} of {prompt:,.0f} tokens cached"
         expected = {m.expected_cached for m in known if m.expected_cached is not None}
         if expected:
@@ -226,6 +227,11 @@ def headline(content: Content) -> list[str]:
         ),
     )
     return [crossover_line(one, _tasks(content) > 1) for one in ranked[:HEADLINES]]
+
+
+def _task(content: Content, task: str) -> str:
+    """The task of a cell behind its condition, where there are several."""
+    return f", {visible(task, 60)}" if _tasks(content) > 1 else ""
 
 
 def _tasks(content: Content) -> int:
@@ -296,7 +302,7 @@ def cell_warnings(content: Content) -> list[str]:
     """What lies past a drafter limit, then what the statistics warn of: drift, outliers, unequal lengths."""
     lines = limit_lines(content)
     for one in content.summaries:
-        where = f"{one.route}, {one.tier:,} tokens, {one.condition}"
+        where = f"{one.route}, {one.tier:,} tokens, {one.condition}{_task(content, one.task)}"
         lines += [f"{where}: {text}" for text in one.warnings if not text.startswith("counts ")]
     routes: dict[str, list[str]] = {}
     for law in laws(content):

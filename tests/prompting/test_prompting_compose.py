@@ -145,6 +145,32 @@ def test_a_million_tokens_are_exactly_a_million_by_the_library(make: Make) -> No
     assert library_count(library, prompt, CHAT) == 1_000_000
 
 
+def test_a_body_is_counted_once_for_a_prompt_its_salted_twin_and_the_other_route_of_a_pair(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = composer(make, "own", "prose")
+    counted: list[str] = []
+    count = chosen.tokenizer.count
+    monkeypatch.setattr(chosen.tokenizer, "count", lambda text: counted.append(text) or count(text))
+    prompt = chosen.compose(trial(600), pair="all")
+    assert counted.count(prompt.rest) == 1
+    twin = chosen.salted(prompt, trial(600, condition="salted"))
+    other = chosen.compose(trial(600, route="s"), pair="all")
+    assert counted.count(prompt.rest) == 1
+    for made in (prompt, twin, other, chosen.compose(trial(601, repeat=2))):
+        assert library_count(make("own")[1], made, CHAT) == made.recipe.tokens
+
+
+@pytest.mark.parametrize("kind", kinds.KINDS)
+def test_tiers_up_to_a_hundred_thousand_are_exact_for_every_kind(make: Make, kind: str) -> None:
+    tokenizer, library = make(kind)
+    text = load_corpus("python", base=Path()).text[:450_000]
+    index = index_corpus(corpus_of(text), tokenizer, need_tokens=125_000)
+    chosen = Composer(tokenizer, index, PromptSettings(), template=CHAT, nonce="n", seed=1)
+    for tier in (9_973, 100_000):
+        assert library_count(library, chosen.compose(trial(tier)), CHAT) == tier
+
+
 def test_chinese_composes_where_the_tokenizer_tells_no_borders_inside_a_line(make: Make) -> None:
     chosen = composer(make, "unigram", "chinese", COMPLETIONS)
     for tier in (350, 351, 352, 1000):

@@ -16,6 +16,7 @@ from bench.report import content as content_module
 from bench.report import html, markdown
 from bench.report.answers import greedy_notes, greedy_rows, needle_rows, task_lines
 from bench.report.content import collect
+from bench.report.words import reuse_lines
 
 SCORE = NeedleScore(route="mtp4", tier=6_316, condition="cold", answers=4, depths=(0.9, 0.1), found=(3, 4))
 SAME = Divergence(characters=100, first=None, share=1.0)
@@ -126,6 +127,10 @@ def test_a_run_of_several_tasks_is_graded_and_compared_from_its_journal(run: Pat
         ("target-only", "replay"): 1.0,
     }
     parts = {(one.task, one.route): one.share for one in found.equivalences if one.base == "target-only"}
+    assert {line.partition(":")[0] for line in reuse_lines(found)} == {
+        "512 tokens, replay 1, edit-code",
+        "512 tokens, replay 1, needle",
+    }
     assert parts["needle", "mtp4"] == len("Harbour: 1") / len("Harbour: 123456")
     assert parts["needle", "mtp2"] == parts["edit-code", "mtp4"] == parts["edit-code", "target-only"] == 1.0
 
