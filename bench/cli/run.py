@@ -20,15 +20,19 @@ INTERRUPTED = 130
 ResultsFolder = Annotated[Path, typer.Option(help="Folder in which the run directory is made.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 Json = Annotated[bool, typer.Option("--json", help="Print for machines.")]
+Earlier = Annotated[
+    list[Path] | None,
+    typer.Option("--from", metavar="RUN", help="Estimate from this run (may be given several times)."),
+]
+Calibrate = Annotated[
+    bool, typer.Option("--calibrate", help="Send two small cold prompts a route to tell the time.")
+]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Measure only; ctxbench report does the rest.")]
 
 
 def plan(
     suite: Annotated[Path, typer.Argument(help="The suite file (TOML).")],
-    earlier: Annotated[
-        list[Path] | None,
-        typer.Option("--from", metavar="RUN", help="Estimate from this run (may be given several times)."),
-    ] = None,
+    earlier: Earlier = None,
     results: Annotated[
         Path, typer.Option(help="Folder whose runs tell how long trials take, without --from.")
     ] = Path("results"),
@@ -74,13 +78,8 @@ def check(
     route: Annotated[
         list[str] | None, typer.Option(help="Check only this route (may be given several times).")
     ] = None,
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Send two small cold prompts a route to tell the time.")
-    ] = False,
-    earlier: Annotated[
-        list[Path] | None,
-        typer.Option("--from", metavar="RUN", help="Estimate from this run (may be given several times)."),
-    ] = None,
+    calibrate: Calibrate = False,
+    earlier: Earlier = None,
     results: ResultsFolder = Path("results"),
     json: Json = False,
 ) -> None:
