@@ -50,6 +50,16 @@ def test_several_tasks_are_trials_of_their_own_and_each_goes_through_all_routes(
     assert len({trial.id for trial in trials}) == len(trials) == 3 * 2 * 2 * 4
 
 
+def test_a_task_is_a_group_of_its_own_also_where_the_next_one_follows_on_the_same_route() -> None:
+    trials = plan(suite(repeats=1, ports=(1, 1, 1), prompt='task = ["edit-code", "extract"]'))
+    assert [group[0].id for group in groups(trials)][:3] == [
+        "a/512/cold/1~edit-code",
+        "a/512/cold/1~extract",
+        "a/1024/cold/1~edit-code",
+    ]
+    assert {len(group) for group in groups(trials)} == {4}
+
+
 def test_a_list_of_one_task_is_planned_like_its_name() -> None:
     assert plan(suite(prompt='task = ["extract"]')) == plan(suite(prompt='task = "extract"'))
 
