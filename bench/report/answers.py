@@ -9,6 +9,7 @@ from bench.report.content import Content
 from bench.report.escape import visible
 from bench.report.quantities import MISSING
 
+TASKS_POOLED = "Tables and crossovers keep tasks apart; plots and the winner map show all of them together."
 NEEDLE_HEAD = ("route", "tier", "condition", "answers", "score", "found at depth")
 NEEDLE_NOTE = (
     "A needle counts as found when its name and exactly its code stand on one line of the answer. Cold rows "
@@ -26,7 +27,8 @@ def task_lines(content: Content) -> list[str]:
     """The tasks of a report with more than one, and how easily a drafter follows their answers."""
     if len(content.tasks) < 2:
         return []
-    return [f"{visible(task, 60)}: {kind} acceptance expected" for task, kind in content.tasks.items()]
+    lines = [f"{visible(task, 60)}: {kind} acceptance expected" for task, kind in content.tasks.items()]
+    return [*lines, TASKS_POOLED]
 
 
 def needle_rows(content: Content) -> list[tuple[str, ...]]:

@@ -14,7 +14,7 @@ from bench.journal import Journal
 from bench.records import Exchange, Needle, PromptSettings, RunInfo
 from bench.report import content as content_module
 from bench.report import html, markdown
-from bench.report.answers import greedy_notes, greedy_rows, needle_rows, task_lines
+from bench.report.answers import TASKS_POOLED, greedy_notes, greedy_rows, needle_rows, task_lines
 from bench.report.content import collect
 from bench.report.words import reuse_lines
 
@@ -77,6 +77,7 @@ def test_several_tasks_are_listed_with_their_class_and_told_apart() -> None:
     assert task_lines(found) == [
         "edit-code: high acceptance expected",
         "mine|x: unknown acceptance expected",
+        TASKS_POOLED,
     ]
     assert [row[2] for row in greedy_rows(found)] == ["6,316 edit-code", "6,316 mine|x"]
     assert "mine|x" not in markdown.render(found)  # it would be two columns
