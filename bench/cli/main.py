@@ -10,7 +10,18 @@ import sys
 
 import typer
 
-from bench.cli import context, decide, demo, import_table, prompts, report, run, serve, serve_simulator
+from bench.cli import (
+    context,
+    decide,
+    demo,
+    import_table,
+    prompts,
+    report,
+    run,
+    serve,
+    serve_simulator,
+    watch,
+)
 from bench.errors import BenchError
 
 app = typer.Typer(
@@ -28,12 +39,14 @@ app.command("plan")(run.plan)
 app.command("check")(run.check)
 app.command("prompts")(prompts.prompts)
 app.command("run")(run.run)
+app.command("status")(watch.status)
 app.command("report")(report.report)
 app.command("crossover")(decide.crossover)
 app.command("compare")(decide.compare)
 app.command("gate")(decide.gate)
 app.command("advise")(decide.advise)
 app.command("import")(import_table.import_table)
+app.command("watch")(watch.watch)
 app.command("context")(context.context)
 app.command("logs")(context.logs)
 

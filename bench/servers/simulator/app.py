@@ -54,7 +54,8 @@ def reset(connection: Connection | None) -> None:
         return
     raw = connection.transport.get_extra_info("socket")
     if raw is not None:
-        with suppress(OSError):  # the other side may have closed already
+        # The other side may have closed already; uvloop then says ValueError.
+        with suppress(OSError, ValueError):
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.transport.abort()
 
