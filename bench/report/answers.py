@@ -7,7 +7,6 @@ from statistics import median
 from bench.analysis.answers import KEPT_CHARACTERS, Equivalence, NeedleScore
 from bench.report.content import Content
 from bench.report.escape import visible
-from bench.report.quantities import MISSING
 
 TASKS_POOLED = "Tables and crossovers keep tasks apart; plots and the winner map show all of them together."
 NEEDLE_HEAD = ("route", "tier", "condition", "answers", "score", "found at depth")
@@ -86,7 +85,7 @@ def _share(one: Equivalence) -> str:
 def _earliest(one: Equivalence) -> str:
     first = one.earliest()
     if first is None:
-        return MISSING
+        return "none"
     counted = "" if first.tokens is None else f", {first.tokens:,} tokens"
     return f"{first.share:.0%} ({first.words or 0:,} words{counted})"
 

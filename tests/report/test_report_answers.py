@@ -53,7 +53,7 @@ def test_greedy_answers_are_told_with_share_and_place_beside_a_route_against_its
     )
     assert greedy_rows(found) == [
         ("mtp4", "target-only", "6,316", "3", "1", "50% (7 words, 9 tokens)", "20% (4 words, 6 tokens)"),
-        ("target-only", "itself (replay, cold)", "6,316", "2", "2", "100%", "-"),
+        ("target-only", "itself (replay, cold)", "6,316", "2", "2", "100%", "none"),
     ]
     for page in (markdown.render(found), html.render(found)):
         assert "Greedy answers" in page and "No verdict" in page and "50% (7 words, 9 tokens)" in page
