@@ -17,6 +17,7 @@ from bench.cli import (
     import_table,
     prompts,
     report,
+    routes,
     run,
     serve,
     serve_simulator,
@@ -54,6 +55,12 @@ servers = typer.Typer(help="Start a server of our own on loopback.", no_args_is_
 servers.command("llama")(serve.llama)
 servers.command("simulator")(serve_simulator.simulator)
 app.add_typer(servers, name="serve")
+
+
+suites = typer.Typer(help="Print a suite to begin with.", no_args_is_help=True)
+suites.command("vllm")(routes.vllm)
+suites.command("llama")(routes.llama)
+app.add_typer(suites, name="routes")
 
 
 def main() -> None:

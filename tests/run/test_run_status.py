@@ -62,7 +62,8 @@ def test_a_finished_run_has_nothing_left_and_nobody_works_on_it(finished: Path) 
     plan = read_info(finished).plan
     assert (found.state, found.process) == ("finished", None)
     assert (found.total, found.done, found.left, found.left_s) == (len(plan), len(plan), 0, 0.0)
-    assert (found.valid, found.invalid, found.failed) == (len(plan), 0, 0)
+    # A busy machine may have cost an attempt or two, which were repeated.
+    assert (found.valid, found.failed) == (len(plan), 0)
     assert found.in_flight == () and found.sessions == 1
     assert found.last == "event finished"
 
