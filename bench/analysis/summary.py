@@ -20,8 +20,8 @@ FIELDS = (
     "prompt_tokens", "output_tokens", "ttft_s", "first_response_s", "total_s", "decode_tok_s", "tpot_s",
     "icl_p50_s", "icl_p99_s", "icl_max_s", "uploaded_s", "connect_s",
     "drafts", "draft_tokens", "accepted_tokens", "acceptance", "acceptance_length",
-    "cached_tokens", "prefix_reuse", "kv_usage_peak", "kv_usage_mean", "running_peak", "waiting_peak", "preemptions",
-    "server_ttft_s", "queue_s", "prefill_s", "server_decode_s",
+    "cached_tokens", "prefix_reuse", "kv_usage_peak", "kv_usage_mean", "running_peak",
+    "waiting_peak", "preemptions", "server_ttft_s", "queue_s", "prefill_s", "server_decode_s",
 )  # fmt: skip
 """Measurement fields that get a median."""
 
