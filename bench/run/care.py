@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from bench.errors import BenchError, EngineError
+from bench.errors import BenchError
 from bench.records import Exchange, RunInfo
 from bench.run.exchange import Exchanger
 from bench.run.ledger import SERVER_FELL, SERVER_STARTED
@@ -56,6 +56,7 @@ class Caretaker:
             return
         finally:
             self._exchanger.server_s += time.monotonic() - started
+        self._exchanger.new_server(self._stage.sessions[route])
         self._progress.notes.extend(f"check: {route}: {one.text}" for one in notes)
         await keep(info)
         facts = msgspec.to_builtins(self._stage.sessions[route].facts)
@@ -109,8 +110,8 @@ class Caretaker:
             return False
         started = time.monotonic()
         try:
-            await self._stage.restart(route)
-        except EngineError as error:
+            self._exchanger.new_server(await self._stage.restart(route))
+        except BenchError as error:
             await self.lose(route, str(error).removeprefix(f"route {route}: "))
             return False
         finally:

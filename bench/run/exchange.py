@@ -111,6 +111,11 @@ class Exchanger:
             return exchange
         return await self._settle(session, exchange, before, f"{name}-after")
 
+    def new_server(self, session: Session) -> None:
+        """Another server is behind this route's address: nothing is known of its page."""
+        if session.metrics_url is not None:
+            self._doubtful.add(session.metrics_url)
+
     async def is_back(self, session: Session) -> bool:
         """Whether a server that refused us answers again within a minute."""
         end = time.monotonic() + _RETURN_LIMIT_S

@@ -114,6 +114,7 @@ class Stage:
                 self._enter("starting the server")
                 await server.start(client)
                 self._servers[name] = server
+                stack.callback(self._servers.pop, name, None)
             session = await self._connect(route, client)
             self._stacks[name] = stack.pop_all()
         return session
@@ -172,7 +173,7 @@ class Stage:
         stack = self._stacks.pop(name, None)
         self.sessions.pop(name, None)
         if stack is not None:
-            if self._servers.pop(name, None) is not None:
+            if name in self._servers:
                 self.logs.pop(name, None)
                 self._enter("stopping the server")
             await stack.aclose()
