@@ -159,7 +159,10 @@ def read_entries(path: Path) -> Iterator[Entry]:
             try:
                 yield decoder.decode(line)
             except msgspec.DecodeError as error:
-                raise JournalError(f"{file}, line {number}: damaged: {error}") from error
+                raise JournalError(
+                    f"{file}, line {number}: damaged: {error}; to use the rest, keep a copy of the file and "
+                    "take that line out"
+                ) from error
 
 
 def read_run(path: Path) -> tuple[RunInfo, Iterator[Entry]]:

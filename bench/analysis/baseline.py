@@ -29,7 +29,7 @@ _COUNT = "a whole number, 0 or more"
 _POSITIVE = "a whole number, 1 or more"
 _NUMBER = "a finite number, 0 or more"
 _SHARE = "a number from 0 to 1"
-_TEXT = "a text of at most 500 characters"
+_TEXT = "a printable text of at most 500 characters"
 _FLAG = "true or false"
 
 COLUMNS: dict[str, str] = {
@@ -292,7 +292,11 @@ def _value(name: str, value: Any, allowed: str, where: _Where) -> Any:
             where.refuse(name, value, allowed)
         return flag
     if allowed not in (_COUNT, _POSITIVE, _NUMBER, _SHARE):
-        if not isinstance(value, str) or len(value) > (500 if allowed == _TEXT else 100_000):
+        # Names go to terminals and pages as they are: no control characters in them.
+        short = allowed == _TEXT
+        if not isinstance(value, str) or len(value) > (500 if short else 100_000):
+            where.refuse(name, value, allowed)
+        if short and not value.isprintable():
             where.refuse(name, value, allowed)
         return value
     try:

@@ -107,8 +107,8 @@ def read_rules(text: str, *, source: str) -> list[Rule]:
     """Rules from TOML: `rules = ["ttft cold 564577 <= 1.05", ...]`. Raises `SuiteError`."""
     try:
         data: dict[str, Any] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SuiteError(f"{source}: not TOML: {error}") from None
+    except (ValueError, RecursionError) as error:  # TOML errors, and integers of thousands of digits
+        raise SuiteError(f"{source}: not TOML: {str(error)[:200]}") from None
     rules = data.get("rules")
     unknown = sorted(data.keys() - {"rules"})
     if unknown or not isinstance(rules, list) or not all(isinstance(rule, str) for rule in rules):

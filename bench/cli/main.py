@@ -7,6 +7,7 @@ tell, 130 interrupted.
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
@@ -35,6 +36,26 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"ctxbench {version('ctxbench')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Options that stand before a command."""
+
+
 app.command("demo")(demo.demo)
 app.command("plan")(run.plan)
 app.command("check")(run.check)

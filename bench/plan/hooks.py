@@ -9,7 +9,6 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -66,7 +65,7 @@ def together_problems(suite: Suite) -> Iterator[str]:
     for route in suite.routes:
         if route.server is None:
             continue
-        address = urlsplit(route.base_url).netloc.lower()
+        address = route.base_url.partition("://")[2].partition("/")[0].lower()
         if address in taken:
             yield (
                 f"[suite] interleave = true: the servers of {taken[address]} and {route.name} cannot both "

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -98,8 +98,8 @@ def parse_suite(text: str, *, name: str = "suite") -> Suite:
     """The suite in a TOML text; `name` stands for the file in error messages."""
     try:
         tables = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise SuiteError(f"{name}: not valid TOML: {error}") from error
+    except (ValueError, RecursionError) as error:  # TOML errors, and integers of thousands of digits
+        raise SuiteError(f"{name}: not valid TOML: {str(error)[:200]}") from error
     shared_request = tables.pop("request", {})
     _refuse_unknown_keys(name, "request", shared_request, RequestSettings)
     _refuse_unknown_keys(name, "", tables, SuiteFile, ("request",))
@@ -141,7 +141,7 @@ def _to_suite(file: SuiteFile, budget_s: float | None) -> Suite:
         )
         for route in file.route
     )
-    origins = {urlsplit(route.base_url).netloc for route in routes}
+    origins = {_split(route.base_url).netloc for route in routes}
     separate = len(origins) == len(routes)
     return Suite(
         **{
@@ -229,21 +229,37 @@ def _condition_problems(suite: Suite) -> Iterable[str]:
         yield '[suite] conditions: "over-limit" needs a route with speculation: none declares any'
 
 
+def _split(url: str) -> SplitResult:
+    """The parts of an address; empty ones for what is none."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")
+
+
+def _address_problems(where: str, route: Route) -> Iterable[str]:
+    addresses = {"base_url": route.base_url, "metrics_url": route.metrics_url, "proxy": route.proxy}
+    for key, value in addresses.items():
+        if value is None:
+            continue
+        url = _split(value)
+        try:
+            port_is_fine = url.port is None or 0 < url.port < 65536
+        except ValueError:
+            port_is_fine = False
+        # What may hold a secret is not repeated: the suite is kept in the run and shown in reports.
+        if url.username or url.password:
+            yield f"{where}: {key} holds a user or password, which would be kept in the run: leave them out"
+        elif key == "base_url" and (url.query or url.fragment):
+            yield f"{where}: base_url holds a query or fragment; keys belong into api_key_env"
+        elif url.scheme not in ("http", "https") or not url.hostname or not port_is_fine:
+            yield f"{where}: {key} = {value!r}: an http:// or https:// address, e.g. http://127.0.0.1:8000/v1"
+
+
 def _route_problems(where: str, route: Route) -> Iterable[str]:
     if not _NAME.fullmatch(route.name):
         yield f"{where}: name = {route.name!r}: {_NAME_MEANS}"
-    for key, value in (("base_url", route.base_url), ("metrics_url", route.metrics_url)):
-        if value is None:
-            continue
-        try:
-            url = urlsplit(value)
-            port_is_fine = url.port is None or 0 < url.port < 65536
-        except ValueError:
-            url, port_is_fine = urlsplit(""), False
-        if url.scheme not in ("http", "https") or not url.hostname or not port_is_fine:
-            yield f"{where}: {key} = {value!r}: an http:// or https:// address, e.g. http://127.0.0.1:8000/v1"
-        elif url.username or url.password:
-            yield f"{where}: {key} holds a user or password; use api_key_env and an environment variable"
+    yield from _address_problems(where, route)
     if route.api_key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", route.api_key_env):
         # Most likely the key itself: do not repeat it.
         yield f"{where}: api_key_env is the name of an environment variable, never the key itself"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.errors import JournalError
 from bench.journal import write_atomically
 from bench.report import export, markdown
 from bench.report.content import Content, collect
@@ -27,7 +28,10 @@ def write_content(content: Content, folder: Path, *, plots: bool = True) -> list
     written = []
     for name, data in files(content, plots=plots):
         path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise JournalError(f"{path.parent}: no folder for a report: {error.strerror}") from error
         write_atomically(path, data)
         written.append(path)
     return written

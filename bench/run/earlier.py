@@ -77,6 +77,8 @@ def _same(route: Route, info: RunInfo, models: Mapping[str, str], *, loosely: bo
         return False
     if loosely:
         return True
+    if models.get(route.name) is None and route.model is None and route.base_url != then.base_url:
+        return False  # neither model nor address says that this is the same server
     facts = info.facts.get(route.name)
     model_then = then.model or (facts.model if facts else None)
     model_now = models.get(route.name) or route.model

@@ -76,7 +76,8 @@ def test_comments_blank_lines_windows_ends_and_a_byte_order_mark_are_read_over()
         ("a,cold,1000,101,-1,4", "column ttft_s: '-1' is not a finite number"),
         ("a,cold,1000,101,5,4", r"column total_s: 4.0 is not at least ttft_s \(5.0\)"),
         ("a,cold,1000,101,2", "5 cells.*the 6 cells of the header"),
-        (",cold,1000,101,2,4", "column route: None is not a text"),
+        (",cold,1000,101,2,4", "column route: None is not a printable text"),
+        ("\x1b[31mred,cold,1000,101,2,4", "column route: .*is not a printable text"),
         ('a,cold,1000,101,2,"4', "not CSV: unexpected end"),
     ],
 )

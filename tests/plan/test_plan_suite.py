@@ -107,9 +107,37 @@ def test_a_key_pasted_for_the_name_of_its_variable_is_not_repeated() -> None:
         parse_suite(text)
     assert "secret" not in str(caught.value)
     text = GOOD.replace("127.0.0.1:8000", "user:secret@127.0.0.1:8000")
-    with pytest.raises(SuiteError, match="use api_key_env") as caught:
+    with pytest.raises(SuiteError, match="holds a user or password") as caught:
         parse_suite(text)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('proxy = "http://user:sk-secret@127.0.0.1:3128"', "proxy holds a user or password"),
+        ('proxy = "127.0.0.1:3128"', "an http:// or https:// address"),
+        ('metrics_url = "http://sk-secret@h/metrics"', "metrics_url holds a user or password"),
+    ],
+)
+def test_no_address_may_hold_a_secret(line: str, message: str) -> None:
+    with pytest.raises(SuiteError, match=message) as caught:
+        parse_suite(GOOD.replace("speculation", f"{line}\nspeculation", 1))
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["http://h/v1?key=sk-secret", "http://h/v1#sk-secret"])
+def test_a_key_in_an_address_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(SuiteError, match="belong into api_key_env") as caught:
+        parse_suite(GOOD.replace("http://127.0.0.1:8000/v1/", url))
+    assert "secret" not in str(caught.value)
+
+
+def test_hostile_numbers_and_addresses_are_suite_errors() -> None:
+    with pytest.raises(SuiteError, match="not valid TOML"):
+        parse_suite(GOOD.replace("512", "9" * 5000))
+    with pytest.raises(SuiteError, match="an http:// or https:// address"):
+        parse_suite(GOOD.replace("http://127.0.0.1:8000/v1/", "http://[::1/v1"))
 
 
 def test_unreadable_files_are_one_clear_error(tmp_path: Path) -> None:
