@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from bench.records import Crossover, Suite
     from bench.run.truth import Compared
 
-SPEED = 35
+SPEED = 32
 PUBLISHED = "qwen3.8-27b-v100.csv"
 
 

@@ -48,16 +48,20 @@ class Outlook:
     def __init__(self, routes: Sequence[str], models: Mapping[str, RouteModel] | None = None) -> None:
         known = models or {}
         self._models = {route: known.get(route, RouteModel(route=route, basis="")) for route in routes}
-        self._done: list[Measurement] = []
+        self._done: dict[str, list[Measurement]] = {route: [] for route in routes}
+        self._refined: dict[str, RouteModel] = {}
+        """Models as of the last measurement: a fit costs milliseconds, so only a changed route is fitted."""
 
     def warmed_up(self, route: str, tokens: int, ttft_s: float) -> None:
         """A warm-up prompt gives the first idea of a route that nothing is known of."""
         if not self._models[route].known:
             self._models[route] = calibrated(route, [(tokens, ttft_s)])
+            self._refined.pop(route, None)
 
     def measured(self, measurement: Measurement) -> None:
         """Takes in a finished trial."""
-        self._done.append(measurement)
+        self._done[measurement.route].append(measurement)
+        self._refined.pop(measurement.route, None)
 
     def ttft_s(self, trial: Trial) -> float | None:
         """Expected time to the first token of a trial; `None` while nothing is known of any route."""
@@ -70,10 +74,13 @@ class Outlook:
         return estimate(trials, self._now(), overhead_s=AROUND_S, warmup_tokens=0).total_s
 
     def _now(self) -> dict[str, RouteModel]:
-        models = {route: refined(model, self._done) for route, model in self._models.items()}
+        for route, model in self._models.items():
+            if route not in self._refined:
+                self._refined[route] = refined(model, self._done[route])
+        models = self._refined
         known = next((model for model in models.values() if model.known), None)
         if known is None:
-            return models
+            return dict(models)
         return {
             route: model if model.known else msgspec.structs.replace(known, route=route)
             for route, model in models.items()

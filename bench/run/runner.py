@@ -9,6 +9,7 @@ read from the ledger, never from the position in a loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ from bench.errors import EngineError
 from bench.journal import Entry, Journal
 from bench.plan.estimate import RouteModel
 from bench.plan.trials import groups, pair_key
-from bench.prompting.compose import Prompt
+from bench.prompting.compose import Composer, Prompt
 from bench.records import Event, Exchange, Measurement, RunInfo, Trial
 from bench.run.care import Caretaker
 from bench.run.exchange import Exchanger, utc_now
@@ -240,7 +241,9 @@ class Runner:
         if prompt is None:
             prompt = await self._compose(cold, max(1, self._ledger.next_attempt(cold) - 1))
         attempt = self._ledger.next_attempt(trial)
-        salted = await asyncio.to_thread(self._composers[trial.route].salted, prompt, trial, attempt)
+        composer = self._composers[trial.route]
+        with self._counting(composer):
+            salted = await asyncio.to_thread(composer.salted, prompt, trial, attempt)
         await self._send(trial, salted, attempt, "trial")
 
     async def _prompt_in_cache(self, group: Sequence[Trial]) -> Prompt | None:
@@ -259,7 +262,16 @@ class Runner:
     async def _compose(self, cold: Trial, attempt: int) -> Prompt:
         self._progress.enter("composing", time.monotonic_ns())
         composer = self._composers[cold.route]
-        return await asyncio.to_thread(composer.compose, cold, attempt=attempt, pair=self._pair(cold))
+        with self._counting(composer):
+            return await asyncio.to_thread(composer.compose, cold, attempt=attempt, pair=self._pair(cold))
+
+    @contextlib.contextmanager
+    def _counting(self, composer: Composer) -> Iterator[None]:
+        """Composing with a server's own tokenizer is waiting for that server's /tokenize."""
+        started = time.monotonic()
+        yield
+        if composer.tokenizer.identity.kind == "server":
+            self._exchanger.server_s += time.monotonic() - started
 
     def _pair(self, trial: Trial) -> str:
         return pair_key(self._suite, self._suite.route(trial.route))

@@ -145,10 +145,20 @@ def test_what_is_no_run_is_passed_over_unless_it_was_named(earlier: Path, tmp_pa
     (results / "zzz-no-run").mkdir()
     (results / "zzy-damaged").mkdir()
     (results / "zzy-damaged" / "run.json").write_text("{")
-    assert len(earlier_runs(checked, results=results).runs) == 1
+    served = {"a": "toy"}
+    assert len(earlier_runs(checked, results=results, models=served).runs) == 1
     with pytest.raises(JournalError, match="zzz-no-run"):
         earlier_runs(checked, results=results, named=[results / "zzz-no-run"])
     assert earlier_runs(checked, results=tmp_path / "nowhere").runs == ()
+
+
+def test_an_earlier_run_counts_only_where_model_or_address_says_that_it_is_the_same(earlier: Path) -> None:
+    elsewhere = parse_suite(suite_text({"a": URL}))
+    assert earlier_runs(elsewhere, results=earlier).runs == ()
+    assert earlier_runs(elsewhere, results=earlier, models={"a": "another"}).runs == ()
+    (run,) = [path for path in earlier.iterdir() if path.is_dir()]
+    there = parse_suite(suite_text({"a": read_info(run).suite.routes[0].base_url}))
+    assert earlier_runs(there, results=earlier).runs == (run.name,)
 
 
 # --- ctxbench plan --------------------------------------------------------------------------------
