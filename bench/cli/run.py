@@ -43,7 +43,7 @@ def plan(
     ctxbench plan prompts/suites/laptop.toml
     """
     from bench.plan.suite import read_suite
-    from bench.run.expect import planned
+    from bench.run.forecast.expect import planned
 
     checked, _ = read_suite(suite)
     found = planned(checked, results=results, named=tuple(earlier or ()))
@@ -92,7 +92,7 @@ def check(
     from bench.errors import CheckFailed
     from bench.plan.suite import read_suite
     from bench.run.order import Order
-    from bench.run.preflight import preflight
+    from bench.run.preflight.whole import preflight
     from bench.wire.loop import run as run_loop
 
     checked, text = read_suite(suite)
@@ -149,7 +149,7 @@ def run(
     """
     from bench.errors import SuiteError
     from bench.plan.suite import read_suite
-    from bench.run.outline import outline
+    from bench.run.forecast.outline import outline
     from bench.run.study import Order, start
 
     if resume is not None:

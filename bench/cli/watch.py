@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from bench.analysis.watch_totals import Totals
     from bench.run.status import InFlight, Status
-    from bench.run.watch import Seen
+    from bench.run.watch.watcher import Seen
 
 INTERRUPTED = 130
 
@@ -49,8 +49,8 @@ def watch(
         ctxbench watch http://localhost:8000 --every 0.5 --for 8h --out results/friday
     """
     from bench.analysis.watch_totals import Totals
-    from bench.run.watch import Hearer, WatchOrder
-    from bench.run.watch import watch as watch_server
+    from bench.run.watch.watcher import Hearer, WatchOrder
+    from bench.run.watch.watcher import watch as watch_server
     from bench.wire.loop import run as run_loop
 
     if not url.startswith(("http://", "https://")) and Path(url).is_dir():
@@ -103,7 +103,7 @@ def status(
 def _show_again(path: Path, json: bool) -> None:
     """What an earlier watch kept, and its totals."""
     from bench.analysis.watch_totals import Totals
-    from bench.run.watch import read_watched
+    from bench.run.watch.watcher import read_watched
 
     _, seen = read_watched(path)
     totals = Totals()

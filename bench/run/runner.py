@@ -23,13 +23,13 @@ from bench.plan.estimate import RouteModel
 from bench.plan.trials import groups, pair_key
 from bench.prompting.compose import Composer, Prompt
 from bench.records import Event, Exchange, Measurement, RunInfo, Trial
-from bench.run.care import Caretaker
 from bench.run.exchange import Exchanger, utc_now
+from bench.run.forecast.outlook import SHORT_WARMUP, Outlook
 from bench.run.ledger import STARTED, Ledger
-from bench.run.outlook import SHORT_WARMUP, Outlook
+from bench.run.lifecycle.care import Caretaker
+from bench.run.lifecycle.stage import Stage
 from bench.run.progress import Progress
 from bench.run.reset import RESET, probe_tokens, proof, reset_cache
-from bench.run.stage import Stage
 
 Purpose = Literal["trial", "warmup", "prime"]
 _T = TypeVar("_T")

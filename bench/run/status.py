@@ -19,11 +19,11 @@ from bench.analysis.measure import Measurer
 from bench.errors import JournalError
 from bench.journal import Entry, read_run
 from bench.records import Event, Exchange, RunInfo, Trial
+from bench.run.forecast.outlook import Outlook
 from bench.run.ledger import STARTED, Ledger
-from bench.run.outlook import Outlook
 from bench.run.runner import FINISHED
 from bench.run.study import SESSION
-from bench.run.watch import WATCH_ENDED, WATCHED
+from bench.run.watch.watcher import WATCH_ENDED, WATCHED
 
 
 class InFlight(Struct, frozen=True, kw_only=True):

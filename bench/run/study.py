@@ -13,18 +13,18 @@ from bench.journal import SCHEMA, Journal, read_entries, read_info
 from bench.plan.hooks import recorded, with_values_of
 from bench.plan.trials import pair_key, plan
 from bench.records import Event, Exchange, RunInfo, Suite
-from bench.run.checks import Check, check_client, check_disk, check_route
 from bench.run.exchange import utc_now
-from bench.run.expect import expect
-from bench.run.limits import over_limits
+from bench.run.forecast.expect import expect
+from bench.run.lifecycle.stage import Stage
+from bench.run.lifecycle.stage import client_for as client_for
 from bench.run.order import Order as Order
 from bench.run.order import only_routes
+from bench.run.preflight.checks import Check, check_client, check_disk, check_route
+from bench.run.preflight.limits import over_limits
 from bench.run.progress import Progress
 from bench.run.prompts import composers
 from bench.run.runner import Runner
 from bench.run.session import Session
-from bench.run.stage import Stage
-from bench.run.stage import client_for as client_for
 from bench.wire.host import environment
 
 SESSION = "session"

@@ -17,8 +17,8 @@ from bench.journal import read_entries, read_info
 from bench.plan.suite import parse_suite
 from bench.plan.variants import Sweep, llama_suite
 from bench.records import Event, Exchange
+from bench.run.lifecycle.routes import SERVERS, Kept
 from bench.run.progress import Progress
-from bench.run.routes import SERVERS, Kept
 from bench.run.study import Order, start
 from bench.servers.llama import default_model
 

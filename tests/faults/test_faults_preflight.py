@@ -11,8 +11,8 @@ from fault_runs import TOKENIZER, run_on
 
 from bench.errors import EngineError
 from bench.plan.suite import parse_suite
-from bench.run.checks import Check
-from bench.run.preflight import preflight
+from bench.run.preflight.checks import Check
+from bench.run.preflight.whole import preflight
 from bench.run.study import Order
 from bench.servers import simulator
 
@@ -72,7 +72,7 @@ def all_checks(faults: list[str]) -> dict[str, list[Check]]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.run.exchange._SETTLE_LIMIT_S", 0.3)
     monkeypatch.setattr("bench.servers.simulator.app._SLOW_S", 0.3)
-    monkeypatch.setattr("bench.run.checks._SLOW_PAGE_S", 0.2)
+    monkeypatch.setattr("bench.run.preflight.checks._SLOW_PAGE_S", 0.2)
 
 
 def test_each_fault_fails_the_check_that_is_about_it() -> None:

@@ -20,11 +20,11 @@ from bench.engines.context import ContextVerdict, EngineVerdict, Finding, RuleVe
 from bench.errors import EngineError
 from bench.plan.suite import parse_suite
 from bench.records import ClientHealth, Route, ServerFacts, Suite
-from bench.run import checks
-from bench.run.checks import Check, check_disk
-from bench.run.limits import context_of, with_limits
 from bench.run.order import Order
-from bench.run.preflight import preflight
+from bench.run.preflight import checks
+from bench.run.preflight.checks import Check, check_disk
+from bench.run.preflight.limits import context_of, with_limits
+from bench.run.preflight.whole import preflight
 from bench.run.session import Session
 from bench.servers.simulator import Profile, load_profile
 from bench.servers.simulator import start as simulate
@@ -139,7 +139,7 @@ def test_a_body_limit_in_the_way_is_met_before_the_first_trial(
 def test_a_server_at_work_for_somebody_gets_no_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bench.run.probe._IDLE_LIMIT_S", 0.2)
+    monkeypatch.setattr("bench.run.preflight.probe._IDLE_LIMIT_S", 0.2)
     with simulate("toy-target-only", speed=0.01) as server:
         with somebody(server.port):
             while not server.truth().requests:

@@ -18,11 +18,11 @@ from bench.plan.estimate import calibrated
 from bench.plan.suite import parse_suite
 from bench.plan.trials import plan
 from bench.records import Measurement, RunInfo, Trial, Verdict
-from bench.run.calibrate import lengths
-from bench.run.earlier import earlier_runs
-from bench.run.expect import planned
+from bench.run.forecast.calibrate import lengths
+from bench.run.forecast.earlier import earlier_runs
+from bench.run.forecast.expect import planned
+from bench.run.forecast.outlook import AROUND_S, Outlook, fitted, forecast, warmup_tokens
 from bench.run.order import Order
-from bench.run.outlook import AROUND_S, Outlook, fitted, forecast, warmup_tokens
 from bench.run.progress import Progress
 from bench.run.study import start
 from bench.servers.simulator import Simulator

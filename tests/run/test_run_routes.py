@@ -20,8 +20,8 @@ from bench.errors import EngineError
 from bench.journal import read_info
 from bench.plan.suite import parse_suite
 from bench.records import Measurement
+from bench.run.lifecycle.routes import SERVERS, Kept
 from bench.run.progress import Progress
-from bench.run.routes import SERVERS, Kept
 from bench.run.study import Order, resume, start
 
 

@@ -19,8 +19,8 @@ from bench.plan.hooks import hook_lines, recorded, with_values_of
 from bench.plan.suite import parse_suite
 from bench.plan.trials import pair_key
 from bench.records import FromEnv, Route, RouteServer, Suite
-from bench.run.process import ServerProcess, Surroundings, identity
-from bench.run.routes import SERVERS, Kept, Register, surroundings
+from bench.run.lifecycle.process import ServerProcess, Surroundings, identity
+from bench.run.lifecycle.routes import SERVERS, Kept, Register, surroundings
 
 HERE = Path(__file__).parent
 
@@ -104,7 +104,7 @@ def test_a_group_ends_even_if_we_are_killed_before_we_can_stop_it() -> None:
     script = (
         "import asyncio, os, signal, sys\n"
         "from pathlib import Path\n"
-        "from bench.run.process import ServerProcess, Surroundings\n"
+        "from bench.run.lifecycle.process import ServerProcess, Surroundings\n"
         "p = ServerProcess('sleep 1000 & sleep 1000', Surroundings(cwd=Path('.'), env={}))\n"
         "print(p.pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

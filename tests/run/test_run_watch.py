@@ -31,7 +31,8 @@ from bench.errors import EngineError, JournalError, SuiteError
 from bench.journal import Journal, read_entries, read_info
 from bench.records import Event, RunInfo, Scrape, ServerFacts
 from bench.report.watched import line, totals_line
-from bench.run.watch import (
+from bench.run.watch.log import LogLine, LogWatch
+from bench.run.watch.watcher import (
     Hearer,
     Keeper,
     Seen,
@@ -41,7 +42,6 @@ from bench.run.watch import (
     read_watched,
     watch,
 )
-from bench.run.watch_log import LogLine, LogWatch
 from bench.servers.child import serving
 from bench.servers.simulator import start as simulate
 from bench.servers.simulator.profiles import Profile, load_profile

@@ -20,8 +20,8 @@ from bench.errors import EngineError, JournalError, SuiteError
 from bench.journal import write_atomically
 from bench.plan.hooks import shown
 from bench.records import FromEnv, Route, RouteServer, Suite
-from bench.run.process import Identity, SecretFree, ServerProcess, Surroundings, identity
-from bench.run.serverlog import Tail, log_source
+from bench.run.lifecycle.process import Identity, SecretFree, ServerProcess, Surroundings, identity
+from bench.run.lifecycle.serverlog import Tail, log_source
 from bench.wire.client import Client
 from bench.wire.failures import StatusError
 from bench.wire.logs import LogTail, parse_source

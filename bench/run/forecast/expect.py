@@ -11,10 +11,10 @@ from bench.plan.estimate import PlanEstimate, RouteModel, words
 from bench.plan.trials import plan
 from bench.prompting.compose import Composer
 from bench.records import RunInfo, Suite, Trial
-from bench.run.calibrate import calibrate
-from bench.run.earlier import earlier_runs
+from bench.run.forecast.calibrate import calibrate
+from bench.run.forecast.earlier import earlier_runs
+from bench.run.forecast.outlook import fitted, forecast
 from bench.run.order import Order
-from bench.run.outlook import fitted, forecast
 from bench.run.session import Session
 
 

@@ -12,8 +12,8 @@ from bench.errors import BenchError
 from bench.records import Exchange, RunInfo
 from bench.run.exchange import Exchanger
 from bench.run.ledger import SERVER_FELL, SERVER_STARTED
+from bench.run.lifecycle.stage import Stage
 from bench.run.progress import Progress
-from bench.run.stage import Stage
 
 SERVER_STOPPED = "server-stopped"
 """Name of the event that a server of ours was stopped: `route`."""

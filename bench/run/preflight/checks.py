@@ -19,10 +19,10 @@ from bench.analysis.verdict import COUNT_TOLERANCE, LAG_MS
 from bench.errors import BenchError, EngineError, SuiteError
 from bench.plan.trials import side_tiers
 from bench.records import ClientHealth, Suite
-from bench.run import probe as probing
-from bench.run.limits import over_limit_problem
-from bench.run.probe import Probe
-from bench.run.serverlog import log_source
+from bench.run.lifecycle.serverlog import log_source
+from bench.run.preflight import probe as probing
+from bench.run.preflight.limits import over_limit_problem
+from bench.run.preflight.probe import Probe
 from bench.run.session import Session
 from bench.wire.lag import LagMeter
 from bench.wire.logs import parse_source

@@ -8,14 +8,14 @@ from pathlib import Path
 from bench.errors import BenchError, EngineError
 from bench.prompting.compose import Composer
 from bench.records import RunInfo, Suite, Trial
-from bench.run.checks import Check, check_client, check_disk, check_route, refused
-from bench.run.expect import expect
+from bench.run.forecast.expect import expect
+from bench.run.lifecycle.stage import Stage
 from bench.run.order import Order, only_routes
-from bench.run.probe import server_count
+from bench.run.preflight.checks import Check, check_client, check_disk, check_route, refused
+from bench.run.preflight.probe import server_count
 from bench.run.progress import Progress
 from bench.run.prompts import composers
 from bench.run.session import Session
-from bench.run.stage import Stage
 from bench.run.study import describe
 
 

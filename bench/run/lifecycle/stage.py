@@ -13,12 +13,12 @@ import msgspec
 
 from bench.prompting.compose import Composer
 from bench.records import Exchange, Route, RunInfo, Suite
-from bench.run.checks import Check, check_route
-from bench.run.limits import with_limits
+from bench.run.lifecycle.routes import Register, Server, check_servers
+from bench.run.lifecycle.serverlog import ServerLog, server_logs
+from bench.run.preflight.checks import Check, check_route
+from bench.run.preflight.limits import with_limits
 from bench.run.progress import Phase, Progress
 from bench.run.prompts import composers
-from bench.run.routes import Register, Server, check_servers
-from bench.run.serverlog import ServerLog, server_logs
 from bench.run.session import Session, api_key, connect
 from bench.wire.client import Client
 

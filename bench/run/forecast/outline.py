@@ -8,9 +8,9 @@ from pathlib import Path
 
 from bench.plan.hooks import hook_lines
 from bench.records import FromEnv, Route, Suite, Trial
-from bench.run.expect import planned
+from bench.run.forecast.expect import planned
 from bench.run.order import Order, only_routes
-from bench.run.probe import PROBE_TOKENS
+from bench.run.preflight.probe import PROBE_TOKENS
 
 _FILES = (
     ("run.json", "the suite (no values of environment variables), routes, facts of the servers, the plan"),

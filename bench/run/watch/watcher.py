@@ -28,7 +28,7 @@ from bench.errors import BenchError, EngineError, JournalError, SuiteError
 from bench.journal import SCHEMA, Journal, read_run
 from bench.records import Event, PromptSettings, Route, RunInfo, Scrape, ServerFacts, Suite
 from bench.run.exchange import utc_now
-from bench.run.watch_log import LogLine, LogWatch
+from bench.run.watch.log import LogLine, LogWatch
 from bench.wire.client import Client
 from bench.wire.host import environment
 from bench.wire.scrape import scrape

@@ -1,0 +1,97 @@
+"""Every record that travels between the floors of the house.
+
+All records are frozen, keyword-only and slotted (`msgspec.Struct`), and can be written as JSON.
+The order below is the order in which they come into being::
+
+    Suite -> Trial -> Exchange (+ Scrape, Samples) -> Measurement (+ Verdict)
+          -> Summary, Comparison, Crossover
+
+Units stand in the names: `_s` seconds, `_ms` milliseconds, `_ns` nanoseconds, `_tok_s` tokens per
+second. Missing is `None` (its reason in `Measurement.absent`), never 0 and never NaN.
+"""
+
+from bench.records.exchange import (
+    Chunks,
+    ClientHealth,
+    Event,
+    Exchange,
+    Failure,
+    LogExcerpt,
+    Samples,
+    Scrape,
+    Usage,
+)
+from bench.records.measurement import (
+    Measurement,
+    Reason,
+    Verdict,
+)
+from bench.records.run import (
+    RunInfo,
+    ServerFacts,
+    TokenizerIdentity,
+)
+from bench.records.statistics import (
+    Comparison,
+    Crossover,
+    Estimate,
+    Summary,
+)
+from bench.records.suite import (
+    Condition,
+    Endpoint,
+    FromEnv,
+    PromptSettings,
+    RequestSettings,
+    Route,
+    RouteServer,
+    SaltMethod,
+    Speculation,
+    Spread,
+    Suite,
+    SuiteCondition,
+    Timeouts,
+)
+from bench.records.trial import (
+    Needle,
+    PromptRecipe,
+    Trial,
+)
+
+__all__ = [
+    "Chunks",
+    "ClientHealth",
+    "Comparison",
+    "Condition",
+    "Crossover",
+    "Endpoint",
+    "Estimate",
+    "Event",
+    "Exchange",
+    "Failure",
+    "FromEnv",
+    "LogExcerpt",
+    "Measurement",
+    "Needle",
+    "PromptRecipe",
+    "PromptSettings",
+    "Reason",
+    "RequestSettings",
+    "Route",
+    "RouteServer",
+    "RunInfo",
+    "SaltMethod",
+    "Samples",
+    "Scrape",
+    "ServerFacts",
+    "Speculation",
+    "Spread",
+    "Suite",
+    "SuiteCondition",
+    "Summary",
+    "Timeouts",
+    "TokenizerIdentity",
+    "Trial",
+    "Usage",
+    "Verdict",
+]

@@ -1,0 +1,95 @@
+"""Numbers of many measurements."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from bench.records.suite import Condition, Spread
+
+
+class Estimate(Struct, frozen=True, kw_only=True):
+    """A statistic over trials with its uncertainty."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    spread: Spread | None = None
+    """`interval`: 95% bootstrap (five or more trials); `range`: minimum and maximum of what was
+    measured; `None`: a single trial, so `low` and `high` are `None` too."""
+    samples: int = 1
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """Statistics over the valid measurements of one cell: route x tier x condition (x task)."""
+
+    route: str
+    tier: int
+    condition: Condition
+    task: str = "continue"
+    first_replay: bool | None = None
+    """Replays only: True for the first replay of each prompt, False for later ones."""
+    valid: int
+    invalid: int
+    excluded: dict[str, int] = {}
+    """Reason id -> how many measurements it excluded."""
+    estimates: dict[str, Estimate] = {}
+    """Measurement field -> its median; absent where no trial has it."""
+    warnings: tuple[str, ...] = ()
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """Two routes side by side in one cell, for one quantity."""
+
+    route: str
+    base: str
+    tier: int
+    condition: Condition
+    task: str = "continue"
+    quantity: str
+    ratio: Estimate | None = None
+    """Ratio of the medians, route / base."""
+    paired_ratio: Estimate | None = None
+    """Median of the ratios of trials that share a prompt; `None` when unpaired."""
+    difference: Estimate | None = None
+    """route - base, in the quantity's unit."""
+    p_value: float | None = None
+    test: str | None = None
+    paired: bool = False
+    verdict: Literal["higher", "lower", "~", "undecided"]
+    """`~`: no difference found; `undecided`: too few trials to say."""
+    warnings: tuple[str, ...] = ()
+
+
+class Crossover(Struct, frozen=True, kw_only=True):
+    """The output length at which two routes' total latencies meet."""
+
+    route: str
+    base: str
+    tier: int
+    condition: Condition
+    task: str = "continue"
+    status: Literal["crosses", "always", "never", "undecided"]
+    wins: Literal["above", "below"] | None = None
+    """The side of `output_tokens` on which `route` wins; `None` unless it crosses."""
+    output_tokens: float | None = None
+    low: float | None = None
+    high: float | None = None
+    spread: Spread | None = None
+    measured: int | None = None
+    """Longest output measured on both routes."""
+    extrapolation: float | None = None
+    """output_tokens / measured; above 1 nothing was measured there."""
+    basis: Literal["curve", "line", "slowing"] | None = None
+    """What `output_tokens` comes from: the measured arrival curves, straight lines beyond them, or
+    lines that bend as decode slows with context (past twice the measured length)."""
+    line_tokens: float | None = None
+    """What the straight lines alone give, when `basis` is another."""
+    samples: tuple[int, int]
+    """Trials of `route` and of `base`."""
+    ttft_difference_s: Estimate | None = None
+    """route - base."""
+    tpot_difference_s: Estimate | None = None
+    """route - base."""
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,70 @@
+"""One planned request."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from bench.records.suite import Condition, Endpoint
+
+
+class Trial(Struct, frozen=True, kw_only=True):
+    """One planned request: route x tier x condition x repeat."""
+
+    id: str
+    """`route/tier/condition/repeat` (`.n` behind the repeat for the n-th replay), and `~task` behind it
+    in a suite of several tasks; unique in a run."""
+    route: str
+    tier: int
+    condition: Condition
+    repeat: int
+    """From 1."""
+    replay: int = 0
+    """1 for the first replay of its cold prompt, 2 for the second ...; 0 for cold and salted."""
+    task: str = "continue"
+    output_tokens: int = 0
+    """Requested output length (max_tokens)."""
+    side: Literal["under", "over"] | None = None
+    """Condition `over-limit`: the side of the drafter limit this prompt lies on; the tier follows from it."""
+
+
+class Needle(Struct, frozen=True, kw_only=True):
+    """A fact hidden in a prompt, and how an answer that gives it back can be told."""
+
+    vault: str
+    code: str
+    """Six digits: no reader guesses them."""
+    depth: float
+    """Where in the body it stands: 0 for the front, 1 for the end."""
+
+
+class PromptRecipe(Struct, frozen=True, kw_only=True):
+    """How a prompt was made: enough to make it again, and to prove that it is the same one."""
+
+    sha256: str
+    """Of the request body's prompt part (messages, prompt text or token ids) as UTF-8 JSON."""
+    tokens: int
+    """Local count, template included; equals the tier."""
+    endpoint: Endpoint
+    corpus: str
+    corpus_sha256: str
+    task: str
+    acceptance_class: str = "unknown"
+    """How easily a drafter follows the answers to this task: `high`, `middle`, `low`."""
+    needles: tuple[Needle, ...] = ()
+    """The facts hidden in the body: what its answer is graded by."""
+    start: int
+    """Token offset of the body in the corpus."""
+    filler: int = 0
+    """One-token words appended to reach the exact length."""
+    salt: str = ""
+    """The salt line, without its newline; differs for every prompt of every run."""
+    cache_salt: str | None = None
+    """Value of the request field `cache_salt`, where that method is used."""
+    overhead: int = 0
+    """Tokens the chat template adds around our text, measured."""
+    fixed_prefix: int = 0
+    """Tokens before the salt that every prompt of this route shares (template opening)."""
+    text: str | None = None
+    """The prompt itself, only with `keep_text`."""

@@ -1,0 +1,1 @@
+"""What a run will do and how long it will take."""

@@ -1,0 +1,1 @@
+"""Servers of the suite's own: started, tended, listened to and stopped."""

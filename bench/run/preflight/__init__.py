@@ -1,0 +1,1 @@
+"""What is checked of a suite and its servers before the first expensive request."""

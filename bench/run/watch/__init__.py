@@ -1,0 +1,1 @@
+"""Somebody else's requests, seen from a server's metrics alone."""
