@@ -41,7 +41,7 @@ async def ours(base_url: str, orders: list[Order]) -> list[Seen]:
             client.prepare("/chat/completions", body(o), timeouts=LIMITS, prompt_tokens=9, endpoint="chat")
             for o in orders
         ]
-        await asyncio.gather(*(client.warm() for _ in orders))
+        await client.warm(connections=len(orders))
         raws = await asyncio.gather(*(client.exchange(p) for p in prepared))
     seen = []
     for raw in raws:

@@ -169,12 +169,18 @@ class Client:
             gate=self._gate,
         )
 
-    async def warm(self, path: str = "/models", *, timeout_s: float = 30.0) -> None:
-        """Opens, or proves alive, the connection that the next exchange will use.
+    async def warm(self, path: str = "/models", *, connections: int = 1, timeout_s: float = 30.0) -> None:
+        """Opens, or proves alive, the connections that the next exchanges will use: one each.
 
-        Servers close idle connections after seconds. Raises EngineError.
+        For exchanges that are released together, `connections` is how many. Servers close idle
+        connections after seconds. Raises EngineError.
         """
-        await self._request("GET", path, timeout_s, None, client=self._open(self._warmer))
+        client = self._open(self._warmer)
+        requests = (self._request("GET", path, timeout_s, None, client=client) for _ in range(connections))
+        # All are under way before the first is answered, so that none uses another's connection.
+        for outcome in await asyncio.gather(*requests, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     async def exchange(
         self, prepared: Prepared, *, keep_cancelled: bool = False, onlooker: Onlooker | None = None

@@ -12,6 +12,7 @@ Requests through a proxy do not come here: see `client.py`.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import ssl
 import time
@@ -216,6 +217,10 @@ class Connection(asyncio.BufferedProtocol):
         )
 
 
+Key = tuple[str, str, int]
+"""Scheme, host and port."""
+
+
 class RulerTransport(httpx.AsyncBaseTransport):
     """httpx transport for measured requests; keeps idle connections for the next one.
 
@@ -226,7 +231,7 @@ class RulerTransport(httpx.AsyncBaseTransport):
     def __init__(self, ssl_context: Callable[[], ssl.SSLContext], *, limit: int) -> None:
         self._ssl = ssl_context
         self._limit = limit
-        self._idle: list[tuple[tuple[str, str, int], Connection, int]] = []
+        self._idle: dict[Key, list[tuple[Connection, int]]] = {}  # since when, the freshest last
         self._buffer = memoryview(bytearray(_READ_BUFFER))
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -248,20 +253,17 @@ class RulerTransport(httpx.AsyncBaseTransport):
             head.status, headers=headers, stream=stream, request=request, extensions={"recorder": recorder}
         )
 
-    def _pop(self, key: tuple[str, str, int]) -> Connection | None:
+    def _pop(self, key: Key) -> Connection | None:
         oldest_ns = time.monotonic_ns() - _IDLE_NS
-        fresh = [entry for entry in self._idle if entry[1].idle and entry[2] >= oldest_ns]
-        for _, connection, _ in self._idle:
-            if all(connection is not kept for _, kept, _ in fresh):
-                connection.abort()
-        self._idle = fresh
-        for place, (found, connection, _) in enumerate(fresh):
-            if found == key:
-                del fresh[place]
+        idle = self._idle.get(key, [])
+        while idle:
+            connection, since_ns = idle.pop()
+            if connection.idle and since_ns >= oldest_ns:
                 return connection
+            connection.abort()
         return None
 
-    async def _open(self, key: tuple[str, str, int], extensions: Any) -> Connection:
+    async def _open(self, key: Key, extensions: Any) -> Connection:
         scheme, host, port = key
         secure = scheme == "https"
         limit = (extensions.get("timeout") or {}).get("connect")
@@ -283,15 +285,15 @@ class RulerTransport(httpx.AsyncBaseTransport):
         connection.connect_ns = time.monotonic_ns() - started
         return connection
 
-    def put_back(self, key: tuple[str, str, int], connection: Connection) -> None:
+    def put_back(self, key: Key, connection: Connection) -> None:
         """Keep the connection for the next request, or close it if it cannot be used again."""
         if connection.idle:
-            self._idle.append((key, connection, time.monotonic_ns()))
+            self._idle.setdefault(key, []).append((connection, time.monotonic_ns()))
         else:
             connection.abort()
 
     async def aclose(self) -> None:
-        for _, connection, _ in self._idle:
+        for connection, _ in itertools.chain.from_iterable(self._idle.values()):
             connection.abort()
         self._idle.clear()
         await asyncio.sleep(0)  # let the loop see them closed
@@ -300,9 +302,7 @@ class RulerTransport(httpx.AsyncBaseTransport):
 class _Recorded(httpx.AsyncByteStream):
     """The body of a recorded answer: nothing until it is over, then every read."""
 
-    def __init__(
-        self, owner: RulerTransport, key: tuple[str, str, int], connection: Connection, recorder: Recorder
-    ) -> None:
+    def __init__(self, owner: RulerTransport, key: Key, connection: Connection, recorder: Recorder) -> None:
         self._owner = owner
         self._key = key
         self._connection = connection

@@ -135,7 +135,7 @@ def test_nobody_listening_is_one_sentence() -> None:
 
     async def main() -> None:
         async with Client(f"http://127.0.0.1:{port}/v1", api_key=KEY) as client:
-            for request in (client.get_json("/models"), client.warm()):
+            for request in (client.get_json("/models"), client.warm(), client.warm(connections=3)):
                 with pytest.raises(EngineError) as caught:
                     await request
                 assert (

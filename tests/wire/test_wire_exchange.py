@@ -137,6 +137,31 @@ def test_the_request_says_what_we_mean_and_a_connection_serves_many() -> None:
     assert requests[1] == requests[2] == requests[3]
 
 
+def test_exchanges_released_together_find_a_warm_connection_each() -> None:
+    together = 8
+    arrived = 0
+    all_there = asyncio.Event()
+
+    async def post(talk: Conversation) -> None:
+        nonlocal arrived
+        arrived += 1
+        if arrived == together:
+            all_there.set()
+        await all_there.wait()  # answered only when all of them are under way
+        await talk.stream(TEXT, END)
+
+    async def main() -> tuple[int, int, list[str | None]]:
+        async with serve(post) as stub, Client(stub.base_url()) as client:
+            await client.warm(connections=together)
+            opened = stub.connections
+            prepared = [prepare(client) for _ in range(together)]
+            raws = await asyncio.gather(*(client.exchange(one) for one in prepared))
+            records = [await record(raw, one) for raw, one in zip(raws, prepared, strict=True)]
+            return opened, stub.connections, [failed(one) for one in records]
+
+    assert asyncio.run(main()) == (together, together, [None] * together)
+
+
 def test_a_connection_the_server_has_closed_is_never_used_again() -> None:
     async def post(talk: Conversation) -> None:
         await talk.stream(TEXT, END)
