@@ -89,6 +89,12 @@ def test_long_texts_encoded_in_two_halves_have_the_tokens_of_the_whole(
     assert halves.count(True) >= 3 and halves[-1] is False
 
 
+def test_a_text_that_holds_the_encodings_own_special_token_is_text_like_any_other(make: Make) -> None:
+    tokenizer, library = make("own")
+    text = f"before {bytelevel._NEVER_ALLOWED} and {bytelevel._NEVER_ALLOWED}"
+    assert tokenizer.encode(text).tolist() == library_ids(library, text)
+
+
 def test_halves_that_differ_where_they_overlap_are_not_joined(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
