@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,12 +48,19 @@ def watch(
         ctxbench watch http://localhost:8000 --every 0.5 --for 8h --out results/friday
     """
     from bench.analysis.watch_totals import Totals
+    from bench.run.watch.kept import tell_again
     from bench.run.watch.watcher import Hearer, WatchOrder
     from bench.run.watch.watcher import watch as watch_server
     from bench.wire.loop import run as run_loop
 
+    totals = Totals()
+    hearer = Hearer(
+        seen=lambda seen: _print_seen(seen, json),
+        note=_note,
+        ended=lambda watched_s: _print_totals(totals, watched_s, json),
+    )
     if not url.startswith(("http://", "https://")) and Path(url).is_dir():
-        _show_again(Path(url), json)
+        tell_again(Path(url), hearer, totals)
         return
     order = WatchOrder(
         url=url,
@@ -69,15 +75,10 @@ def watch(
         ca_file=ca_file,
         insecure=insecure,
     )
-    totals = Totals()
-    hearer = Hearer(seen=lambda seen: _print_seen(seen, json), note=_note)
-    started = time.monotonic()
     try:
         run_loop(watch_server(order, hearer, totals))
     except KeyboardInterrupt:
-        _print_totals(totals, time.monotonic() - started, json)
         raise typer.Exit(INTERRUPTED) from None
-    _print_totals(totals, time.monotonic() - started, json)
 
 
 def status(
@@ -98,21 +99,6 @@ def status(
         return
     for line in _status_lines(found):
         print(line)
-
-
-def _show_again(path: Path, json: bool) -> None:
-    """What an earlier watch kept, and its totals."""
-    from bench.analysis.watch_totals import Totals
-    from bench.run.watch.watcher import read_watched
-
-    _, seen = read_watched(path)
-    totals = Totals()
-    watched_s = 0.0
-    for one in seen:
-        totals.add(one.watched)
-        watched_s += one.watched.span_s
-        _print_seen(one, json)
-    _print_totals(totals, watched_s, json)
 
 
 def _print_seen(seen: Seen, json: bool) -> None:

@@ -19,8 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 import typer
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from bench.analysis.watch_totals import Totals, total
 from bench.analysis.watched import Watched
@@ -31,6 +30,7 @@ from bench.errors import EngineError, JournalError, SuiteError
 from bench.journal import Journal, read_entries, read_info
 from bench.records import Event, RunInfo, Scrape, ServerFacts
 from bench.report.watched import line, totals_line
+from bench.run.watch.kept import tell_again
 from bench.run.watch.log import LogLine, LogWatch
 from bench.run.watch.watcher import (
     Hearer,
@@ -39,7 +39,6 @@ from bench.run.watch.watcher import (
     Watcher,
     WatchOrder,
     metrics_address,
-    read_watched,
     watch,
 )
 from bench.servers.child import serving
@@ -47,6 +46,7 @@ from bench.servers.simulator import start as simulate
 from bench.servers.simulator.profiles import Profile, load_profile
 
 CLIENT = Path(__file__).with_name("watch_client.py")
+RUN = Path(__file__).parent.parent / "data" / "run-small"
 PAGES = Path(__file__).parent.parent / "recordings" / "pages"
 PROMPT = "The quick brown fox jumps over the lazy dog, and then it walks home again. "
 
@@ -59,7 +59,8 @@ class Told:
         self.notes: list[str] = []
         self.totals = Totals()
         self.began = asyncio.Event()
-        self.hearer = Hearer(seen=self.seen.append, note=self._note)
+        self.watched_s: list[float] = []
+        self.hearer = Hearer(seen=self.seen.append, note=self._note, ended=self.watched_s.append)
 
     def _note(self, text: str) -> None:
         self.notes.append(text)
@@ -141,12 +142,11 @@ def test_a_cold_and_a_replayed_chat_of_another_process_are_both_derived(
 
 def check_kept(path: Path, told: Told) -> None:
     """The run directory gives the same again, and its raw pages the same counts."""
-    info, again = read_watched(path)
-    kept = list(again)
+    info, again = read_info(path), Told()
+    tell_again(path, again.hearer, again.totals)
     assert info.plan == () and info.suite.name == "watch" and "no request was sent" in info.notes[0]
-    assert kept == told.seen
-    assert total(one.watched for one in kept) == told.totals
-    for one in kept:
+    assert (again.seen, again.totals, again.watched_s) == (told.seen, told.totals, told.watched_s)
+    for one in again.seen:
         values = []
         for name in (one.before, one.after):
             assert name is not None
@@ -405,19 +405,46 @@ def again(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments))
 
 
-def test_what_was_kept_is_shown_again_as_lines_and_as_json(tmp_path: Path) -> None:
-    path = tmp_path / "w"
+def keep(path: Path, info: RunInfo, *events: Event) -> None:
+    with Journal.create(path, info) as journal:
+        for event in events:
+            journal.append(event)
+
+
+def seen_at(at: str) -> Event:
+    """A request that took two seconds, as a watch keeps it."""
     one = Watched(kind="request", span_s=2.0, pages=3, requests=1, prompt_tokens=10, output_tokens=3)
-    seen = Seen(at="2026-11-01T10:00:00.000Z", watched=one, log=(LogLine(count=2, level="ERROR", text="no"),))
-    with Journal.create(path, run_info(tmp_path)) as journal:
-        journal.append(Event(name="watched", at=seen.at, data=msgspec.to_builtins(seen)))
-    said = again(str(path)).stdout.splitlines()
+    seen = Seen(at=at, watched=one, log=(LogLine(count=2, level="ERROR", text="no"),))
+    return Event(name="watched", at=at, data=msgspec.to_builtins(seen))
+
+
+def test_what_was_kept_is_shown_again_as_lines_and_as_json(tmp_path: Path) -> None:
+    path, at = tmp_path / "w", "2026-11-01T10:00:00.000Z"
+    note = Event(name="note", at=at, message="the log is left out")
+    ended = Event(name="watch ended", at=at, data={"watched_s": 3600.4, "pages": 3600, "missed": 0})
+    keep(path, run_info(tmp_path), seen_at(at), note, ended)
+    found = again(str(path))
+    said = found.stdout.splitlines()
     assert said[0] == "10:00:00  1 request alone; 10 prompt tokens; 3 output tokens"
     assert said[1].strip() == "log, 2 x ERROR: no"
-    assert said[2].startswith("total: 1 request in 2 s")
+    assert said[2].startswith("total: 1 request in 3600 s")
+    assert found.stderr == "the log is left out\n"
     lines = [json.loads(text) for text in again(str(path), "--json").stdout.splitlines()]
     assert lines[0]["watched"]["prompt_tokens"] == 10
     assert lines[1]["totals"]["sums"] == {"prompt_tokens": 10, "output_tokens": 3}
+    assert lines[1]["watched_s"] == 3600.4
+
+
+def test_a_watch_that_was_killed_lasted_until_what_it_kept_last(tmp_path: Path) -> None:
+    info = msgspec.structs.replace(run_info(tmp_path), created_at="2026-11-01T10:00:00.000Z")
+    keep(tmp_path / "w", info, seen_at("2026-11-01T10:00:07.000Z"), seen_at("2026-11-01T10:01:30.000Z"))
+    assert "total: 2 requests in 90 s" in again(str(tmp_path / "w")).stdout
+
+
+def test_a_run_is_no_watch_and_says_what_shows_it() -> None:
+    found = again(str(RUN))
+    assert isinstance(found.exception, JournalError) and found.stdout == ""
+    assert "this is a run, not a watch: ctxbench report" in str(found.exception)
 
 
 def run_info(folder: Path) -> RunInfo:
@@ -430,17 +457,19 @@ def run_info(folder: Path) -> RunInfo:
     return read_info(folder / "empty")
 
 
-def test_an_existing_directory_is_not_written_over(tmp_path: Path) -> None:
-    run_info(tmp_path)
-    with pytest.raises(JournalError, match="exists"):
-        run_info(tmp_path)
+def test_an_existing_directory_is_not_written_over_and_nobody_is_asked(tmp_path: Path) -> None:
+    told = Told()
+    order = WatchOrder(url="http://127.0.0.1:9", out=tmp_path)
+    with pytest.raises(JournalError, match=r"it exists already; give --out"):
+        asyncio.run(watch(order, told.hearer, told.totals))
 
 
 def test_a_damaged_entry_is_named(tmp_path: Path) -> None:
     with Journal.create(tmp_path / "w", run_info(tmp_path)) as journal:
         journal.append(Event(name="watched", at="2026-11-01T10:00:00.000Z", data={"watched": 3}))
+    told = Told()
     with pytest.raises(JournalError, match=r"an entry of 2026-11-01T10:00:00\.000Z is damaged"):
-        list(read_watched(tmp_path / "w")[1])
+        tell_again(tmp_path / "w", told.hearer, told.totals)
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "x", "10 m", "1d", "1e3"])

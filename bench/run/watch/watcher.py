@@ -25,7 +25,7 @@ from bench.analysis.windows import BUSY_S, Segment, Segmenter
 from bench.engines.base import Dialect
 from bench.engines.metrics import read_page
 from bench.errors import BenchError, EngineError, JournalError, SuiteError
-from bench.journal import SCHEMA, Journal, read_run
+from bench.journal import SCHEMA, Journal
 from bench.records import Event, PromptSettings, Route, RunInfo, Scrape, ServerFacts, Suite
 from bench.run.exchange import utc_now
 from bench.run.watch.log import LogLine, LogWatch
@@ -37,6 +37,8 @@ WATCHED = "watched"
 """Name of the event that holds one request, window or restart that was watched."""
 WATCH_ENDED = "watch ended"
 """Name of the last event of a watch."""
+NOTED = "note"
+"""Name of an event that holds a line about the watching itself."""
 _TIMEOUT_S = 30.0  # llama.cpp answers between two batches of a long prefill
 _SLOTS_TIMEOUT_S = 5.0
 
@@ -87,6 +89,8 @@ class Hearer(Struct, frozen=True, kw_only=True):
     seen: Callable[[Seen], None]
     note: Callable[[str], None]
     """A line for people about the watching itself."""
+    ended: Callable[[float], None]
+    """Once, at the end, with the seconds watched."""
 
 
 def metrics_address(url: str) -> str:
@@ -108,9 +112,11 @@ async def watch(order: WatchOrder, hearer: Hearer, totals: Totals) -> None:
     """Watches until the order's end, or until cancelled; then what is open is told as such.
 
     Raises `EngineError` when the page cannot be had at the beginning, is no engine's, or turns out
-    to be of several servers.
+    to be of several servers, and `JournalError` when the order's directory exists or cannot be made.
     """
     address = metrics_address(order.url)
+    if order.out is not None and order.out.exists():
+        raise JournalError(f"{order.out}: it exists already; give --out a directory that is yet to be made")
     log = LogWatch(order.log) if order.log else None
     origin = address.removesuffix("/metrics")
     async with Client(origin, api_key=_key(order), ca_file=order.ca_file, insecure=order.insecure) as client:
@@ -154,7 +160,7 @@ class Keeper:
         """Tells a line about the watching itself, and keeps it."""
         self._hearer.note(text)
         if self._journal is not None:
-            self._journal.append(Event(name="note", at=utc_now(), message=text))
+            self._journal.append(Event(name=NOTED, at=utc_now(), message=text))
 
     def keep(self, watched: Watched, pages: tuple[str | None, str | None]) -> None:
         """Takes in the next thing seen, with the raw pages of its beginning and end."""
@@ -169,10 +175,11 @@ class Keeper:
         self._hearer.seen(seen)
 
     def end(self, watched_s: float, pages: int, missed: int) -> None:
-        """The last line of the journal."""
+        """Writes the last line of the journal, and tells that it is over."""
         if self._journal is not None:
             data: dict[str, object] = {"watched_s": watched_s, "pages": pages, "missed": missed}
             self._journal.append(Event(name=WATCH_ENDED, at=utc_now(), data=data))
+        self._hearer.ended(watched_s)
 
     def _read_log(self, watched: Watched) -> tuple[LogLine, ...]:
         """A log that cannot be read any more costs the log, not the watch."""
@@ -260,24 +267,6 @@ class Watcher:
         elif self._silent_since is not None:
             self._keeper.note(f"the metrics page is back after {now - self._silent_since:.0f} s")
             self._silent_since = None
-
-
-def read_watched(path: Path) -> tuple[RunInfo, Iterator[Seen]]:
-    """What an earlier watch kept.
-
-    Raises `JournalError` when `path` is no run directory, or an entry of it is damaged.
-    """
-    info, entries = read_run(path)
-
-    def seen() -> Iterator[Seen]:
-        for entry in entries:
-            if isinstance(entry, Event) and entry.name == WATCHED:
-                try:
-                    yield msgspec.convert(entry.data, Seen)
-                except msgspec.ValidationError as error:
-                    raise JournalError(f"{path}: an entry of {entry.at} is damaged: {error}") from error
-
-    return info, seen()
 
 
 # --- the small parts --------------------------------------------------------------------------------
