@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from bench.engines.context import Arithmetic, ContextVerdict
     from bench.records import Speculation
 
+_TOKENS_MAX = 1_000_000_000
+"""No prompt, output or limit beyond this is meant."""
+_WITH_DRAFTER = (
+    "mtp", "nextn", "eagle", "eagle3", "draft_model", "medusa", "mlp_speculator", "standalone", "dflash",
+)  # fmt: skip
+"""Speculation that has a drafter model; any name that ends in _mtp has one, too."""
+_ANY_ENGINE = "other"
+
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 
 
@@ -21,13 +29,15 @@ def context(
     config: Annotated[
         str, typer.Argument(metavar="CONFIG", help="config.json, a model folder, or a Hugging Face id.")
     ],
-    max_model_len: Annotated[int | None, typer.Option(help="The limit to serve, in tokens.")] = None,
+    max_model_len: Annotated[
+        int | None, typer.Option(min=1, max=_TOKENS_MAX, help="The limit to serve, in tokens.")
+    ] = None,
     speculation: Annotated[
         str | None, typer.Option(metavar="METHOD:K", help="For instance mtp:4, ngram:4, eagle:3.")
     ] = None,
     draft: Annotated[str | None, typer.Option(metavar="CONFIG", help="Config of a separate drafter.")] = None,
     engine: Annotated[
-        str, typer.Option(metavar="NAME:VERSION", help="vllm, 1cat-vllm, sglang, llama.cpp.")
+        str, typer.Option(metavar="NAME:VERSION", help="vllm, 1cat-vllm, sglang, llama.cpp, or other.")
     ] = "vllm",
     runner: Annotated[str | None, typer.Option(help="vLLM's model runner, v1 or v2, where known.")] = None,
     hf_overrides: Annotated[str | None, typer.Option(metavar="JSON", help="As given to the server.")] = None,
@@ -35,7 +45,7 @@ def context(
         bool, typer.Option("--allow-long-max-model-len", help="The server runs with its long-length switch.")
     ] = False,
     tiers: Annotated[str | None, typer.Option(help="Prompt lengths, e.g. 6316,564577.")] = None,
-    output: Annotated[int, typer.Option(min=0, help="Output tokens of each tier.")] = 0,
+    output: Annotated[int, typer.Option(min=0, max=_TOKENS_MAX, help="Output tokens of each tier.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Judge whether a model can be served, and speculate, at a context length; exit code 0 or 1.
@@ -48,14 +58,15 @@ def context(
     from bench.errors import CheckFailed
     from bench.wire.modelconfig import parse_object, read_config
 
-    name, _, version = engine.partition(":")
+    name, version = _engine(engine, runner)
+    drafted = _speculation(speculation, draft)
     verdict = judge(
         read_config(config),
         served=max_model_len,
-        speculation=_speculation(speculation),
+        speculation=drafted,
         draft_config=read_config(draft) if draft else None,
         engine=name,
-        version=version or None,
+        version=version,
         runner=runner,
         hf_overrides=parse_object(hf_overrides, "--hf-overrides") if hf_overrides else None,
         allow_long=allow_long_max_model_len,
@@ -113,15 +124,55 @@ def logs(
 # --- arguments --------------------------------------------------------------------------------------
 
 
-def _speculation(text: str | None) -> Speculation | None:
+def _engine(text: str, runner: str | None) -> tuple[str, str | None]:
+    """(engine, version or `None`) of `vllm:0.32`, and whether the runner may stand beside it."""
+    from bench.engines.context_engine import KNOWN_ENGINES, parse_version
+    from bench.errors import SuiteError
+
+    name, colon, version = text.partition(":")
+    name = name.strip().lower()
+    if name not in (*KNOWN_ENGINES, _ANY_ENGINE):
+        raise SuiteError(
+            f"--engine {text[:80]!r}: known are {', '.join(KNOWN_ENGINES)}, and {_ANY_ENGINE} (rules of the "
+            "config alone)"
+        )
+    by_version = name == "vllm"
+    if (colon and not any(map(str.isdigit, version))) or (
+        by_version and version and not parse_version(version)
+    ):
+        raise SuiteError(f"--engine {text[:80]!r}: write its version as numbers, for instance {name}:0.32")
+    if runner is not None and (runner not in ("v1", "v2") or not by_version):
+        raise SuiteError(
+            f"--runner {runner[:40]!r}: it is vLLM's model runner, v1 or v2; leave it out otherwise"
+        )
+    return name, version or None
+
+
+def _speculation(text: str | None, draft: str | None) -> Speculation | None:
+    """The setting of `mtp:4`; `draft` is the config of a separate drafter, if one is given."""
+    from bench.engines.context_rule import MODEL_FREE, SPECULATIVE_TOKENS_MAX
     from bench.errors import SuiteError
     from bench.records import Speculation
 
     if text is None:
+        if draft is not None:
+            raise SuiteError("--draft: say with --speculation METHOD:K how this drafter is used")
         return None
     method, _, k = text.partition(":")
-    if not method or not k.isdecimal() or len(k) > 4:
-        raise SuiteError(f"--speculation {text!r}: write it as METHOD:K, for instance mtp:4")
+    if not method or not k.isdecimal() or len(k) > 4 or not 1 <= int(k) <= SPECULATIVE_TOKENS_MAX:
+        raise SuiteError(
+            f"--speculation {text[:80]!r}: write it as METHOD:K, for instance mtp:4 "
+            f"(K from 1 to {SPECULATIVE_TOKENS_MAX:,})"
+        )
+    name = method.lower()
+    if name not in MODEL_FREE and name not in _WITH_DRAFTER and not name.endswith("_mtp"):
+        known = ", ".join((*_WITH_DRAFTER, *sorted(MODEL_FREE)))
+        raise SuiteError(
+            f"--speculation {text[:80]!r}: unknown method; known are {known}; for another one with a draft "
+            f"model of its own write draft_model:{k}"
+        )
+    if name in MODEL_FREE and draft is not None:
+        raise SuiteError(f"--draft: {name} has no drafter model; leave it out")
     return Speculation(method=method, num_speculative_tokens=int(k))
 
 
@@ -129,8 +180,10 @@ def _tiers(text: str | None) -> tuple[int, ...]:
     from bench.errors import SuiteError
 
     parts = [part.strip().replace("_", "") for part in (text or "").split(",") if part.strip()]
-    if not all(part.isdecimal() and len(part) < 13 for part in parts):
-        raise SuiteError(f"--tiers {text!r}: write whole numbers of tokens, for instance 6316,564577")
+    if not all(part.isdecimal() and len(part) < 13 and 1 <= int(part) <= _TOKENS_MAX for part in parts):
+        raise SuiteError(
+            f"--tiers {(text or '')[:80]!r}: write whole numbers of tokens, for instance 6316,564577"
+        )
     return tuple(int(part) for part in parts)
 
 

@@ -331,3 +331,5 @@ _ENGINES: dict[str, Callable[[Case, Setup, bool], EngineVerdict]] = {
     "llamacpp": _llamacpp,
     "llama.cpp": _llamacpp,
 }
+KNOWN_ENGINES = tuple(_ENGINES)
+"""Names of the engines whose behaviour is known here."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
+import textwrap
 from pathlib import Path
 
 from bench.errors import EngineError, SuiteError
@@ -23,11 +25,15 @@ def read_config(where: str) -> dict[str, object]:
     path = Path(where)
     if path.is_dir():
         path = path / "config.json"
+        if not path.is_file():
+            raise SuiteError(
+                f"config {where!r}: no config.json is in this folder; give a model's folder or the file"
+            )
     if not path.exists():
         if not _HUB_ID.fullmatch(where):
             raise SuiteError(f"config {where!r}: no such file, and no model id (owner/name)")
         path = _from_hub(where)
-    if path.is_dir() or not path.is_file():
+    if not path.is_file():
         raise SuiteError(f"config {where!r} is no file")
     try:
         with path.open("rb") as file:
@@ -66,9 +72,13 @@ def _from_hub(model: str) -> Path:
         raise SuiteError(message) from None
     import httpx
 
+    # It would tell of each of its retries; what came of them is told below, once.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
         found = huggingface_hub.hf_hub_download(model, "config.json", etag_timeout=_HUB_TIMEOUT_S)
     except (OSError, ValueError, httpx.HTTPError) as error:  # its own errors are OSErrors or ValueErrors
-        reason = str(error).strip().partition("\n")[0][:160]
-        raise EngineError(f"config of {model!r} cannot be had from the hub: {reason}") from error
+        reason = textwrap.shorten(str(error).strip().partition("\n")[0], 160, placeholder=" ...")
+        raise EngineError(
+            f"config of {model!r} cannot be had from the hub ({reason}): give the path of a config.json"
+        ) from error
     return Path(found)

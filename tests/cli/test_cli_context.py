@@ -87,19 +87,54 @@ def test_json_holds_both_verdicts(model: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "said"),
     [
-        ["--speculation", "mtp"],
-        ["--speculation", ":4"],
-        ["--speculation", "mtp:four"],
-        ["--tiers", "6k"],
-        ["--hf-overrides", "{"],
-        ["--hf-overrides", "[1]"],
-        ["--draft", "missing.json"],
+        (["--speculation", "mtp"], "write it as METHOD:K"),
+        (["--speculation", ":4"], "write it as METHOD:K"),
+        (["--speculation", "mtp:four"], "write it as METHOD:K"),
+        (["--speculation", "mtp:0"], "K from 1 to 1,024"),
+        (["--speculation", "mtp:1025"], "K from 1 to 1,024"),
+        (["--speculation", "foo:4"], "unknown method; known are mtp, "),
+        (["--engine", "vlm:0.29"], "known are vllm, 1cat-vllm, sglang"),
+        (["--engine", "vllm:abc"], "write its version as numbers, for instance vllm:0.32"),
+        (["--engine", "vllm:"], "write its version as numbers"),
+        (["--engine", "sglang:new"], "write its version as numbers"),
+        (["--runner", "v9"], "v1 or v2"),
+        (["--engine", "sglang:0.5", "--runner", "v1"], "it is vLLM's model runner"),
+        (["--tiers", "6k"], "write whole numbers of tokens"),
+        (["--tiers", "0,100"], "write whole numbers of tokens"),
+        (["--tiers", "9999999999"], "write whole numbers of tokens"),
+        (["--hf-overrides", "{"], "--hf-overrides is no JSON"),
+        (["--hf-overrides", "[1]"], "--hf-overrides holds a list"),
+        (["--draft", "missing.json", "--speculation", "eagle:3"], "no such file"),
+        (["--draft", "missing.json"], "say with --speculation METHOD:K"),
+        (["--draft", "missing.json", "--speculation", "ngram:3"], "ngram has no drafter model"),
     ],
 )
-def test_wrong_arguments_are_usage_errors(model: str, arguments: list[str]) -> None:
-    assert isinstance(call("context", model, *arguments).exception, SuiteError)
+def test_wrong_arguments_are_usage_errors_that_say_what_is_right(
+    model: str, arguments: list[str], said: str
+) -> None:
+    error = call("context", model, *arguments).exception
+    assert isinstance(error, SuiteError) and said in str(error)
+    assert "\n" not in str(error) and len(str(error)) < 300
+
+
+@pytest.mark.parametrize("given", ["-5", "0", "99999999999999999999", "1k"])
+def test_a_length_that_no_server_has_is_a_usage_error(model: str, given: str) -> None:
+    done = call("context", model, "--max-model-len", given)
+    assert done.exit_code == 2 and "--max-model-len" in done.stderr
+
+
+def test_of_another_engine_only_the_rules_are_judged(model: str) -> None:
+    done = call("context", model, "--max-model-len", "1000000", "--engine", "other")
+    assert done.exit_code == 0
+    assert "start not known" in done.stdout and "only the config rules apply" in done.stdout
+
+
+def test_speculation_of_every_known_kind_is_judged(model: str) -> None:
+    for method in ("deepseek_mtp", "NEXTN", "ngram", "suffix"):
+        done = call("context", model, "--max-model-len", "1000000", "--speculation", f"{method}:2")
+        assert "refused" not in done.stdout, method
 
 
 def test_logs_show_facts_and_groups() -> None:

@@ -57,6 +57,11 @@ def test_a_missing_file_that_is_no_model_id_is_said_so(tmp_path: Path) -> None:
         read_config(str(tmp_path / "nothing.json"))
 
 
+def test_a_folder_without_a_config_is_said_to_hold_none(tmp_path: Path) -> None:
+    with pytest.raises(SuiteError, match=r"no config\.json is in this folder; give"):
+        read_config(str(tmp_path))
+
+
 def hub(monkeypatch: pytest.MonkeyPatch, download: object) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(hf_hub_download=download))  # type: ignore[arg-type]
 
@@ -80,7 +85,7 @@ def test_an_unreachable_hub_is_an_engine_error_and_a_missing_client_says_what_to
 
     monkeypatch.chdir(tmp_path)
     hub(monkeypatch, fail)
-    with pytest.raises(EngineError, match=r"cannot be had from the hub: no network$"):
+    with pytest.raises(EngineError, match=r"cannot be had from the hub \(no network\): give the path"):
         read_config("owner/model")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(SuiteError, match="install huggingface_hub"):
