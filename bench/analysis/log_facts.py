@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 from msgspec import Struct
 
 from bench.analysis.log_known import KNOWN
@@ -57,6 +58,60 @@ class LogFacts(Struct, frozen=True, kw_only=True):
         extra = {"model_runner": self.runner, "full_length_requests": self.concurrency}
         flags = {name: str(value) for name, value in extra.items() if value is not None}
         return ServerFacts(**fields, flags=flags, sources=stated)  # type: ignore[arg-type]
+
+
+class MergedFacts(Struct, frozen=True, kw_only=True):
+    """Facts of a server, completed from its log."""
+
+    facts: ServerFacts
+    problem: str | None = None
+    """Why the log is not believed: it contradicts the server, so it is another one's, or an older start's."""
+
+
+_FILLED = (
+    "max_model_len",
+    "block_size",
+    "kv_capacity_tokens",
+    "num_speculative_tokens",
+    "drafter_limit",
+    "prefix_caching",
+)
+_MUST_AGREE = {"max_model_len": "maximum length", "num_speculative_tokens": "speculative tokens"}
+
+
+def merge_log_facts(said: ServerFacts, logged: ServerFacts) -> MergedFacts:
+    """What the server says of itself, and from its log what it does not say.
+
+    Where both exist the server's own word stays; `sources` tells of every field where it was read. A
+    log that names another length, k or version is not this server's, and nothing of it is used.
+    """
+    for name, words in _MUST_AGREE.items():
+        own, theirs = getattr(said, name), getattr(logged, name)
+        if own is not None and theirs is not None and own != theirs:
+            return _contradicted(said, words, f"{own:,}", f"{theirs:,}", logged.sources.get(name))
+    same_engine = said.engine == logged.engine
+    if same_engine and said.version and logged.version and not _same_version(said.version, logged.version):
+        return _contradicted(said, "version", said.version, logged.version, logged.sources.get("version"))
+    fields = (*_FILLED, "version") if same_engine else _FILLED
+    new = {name: getattr(logged, name) for name in fields if getattr(said, name) is None}
+    new = {name: value for name, value in new.items() if value is not None}
+    facts = msgspec.structs.replace(
+        said,
+        **new,
+        flags={**logged.flags, **said.flags},
+        sources={**{n: logged.sources.get(n, "server log") for n in new}, **said.sources},
+    )
+    return MergedFacts(facts=facts)
+
+
+def _contradicted(said: ServerFacts, what: str, own: str, theirs: str, source: str | None) -> MergedFacts:
+    text = f"the server says {what} {own}, the log {theirs} ({source or 'server log'}): is it this server's?"
+    return MergedFacts(facts=said, problem=f"{text} Nothing in it is used as a fact")
+
+
+def _same_version(one: str, other: str) -> bool:
+    """Up to what a build appends: `0.32.0` and `0.32.0+cpu` are the same."""
+    return one.partition("+")[0].removeprefix("v") == other.partition("+")[0].removeprefix("v")
 
 
 class FactBook:

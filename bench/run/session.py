@@ -33,6 +33,8 @@ class Session(Struct, frozen=True, kw_only=True, eq=False):
     notes: tuple[str, ...] = ()
     context: ContextVerdict | None = None
     """What the context rules say, where the route names a config."""
+    log_problem: str | None = None
+    """Why the server's log, where there is one, gave no facts."""
 
     @property
     def root(self) -> str:

@@ -13,6 +13,7 @@ import msgspec
 
 from bench.prompting.compose import Composer
 from bench.records import Exchange, Route, RunInfo, Suite
+from bench.run.lifecycle.logfacts import route_tail, with_log_facts
 from bench.run.lifecycle.routes import Register, Server, check_servers
 from bench.run.lifecycle.serverlog import ServerLog, server_logs
 from bench.run.preflight.checks import Check, check_route
@@ -120,11 +121,23 @@ class Stage:
         return session
 
     async def _connect(self, route: Route, client: Client) -> Session:
-        session = with_limits(self._suite, await connect(route, client), self._folder)
+        session = await self._with_log_facts(await connect(route, client))
+        session = with_limits(self._suite, session, self._folder)
         self.sessions[route.name] = session
         if route.name in self._servers and self._run is not None:
             self.logs[route.name] = ServerLog(self._servers[route.name].log(), self._run)
         return session
+
+    async def _with_log_facts(self, session: Session) -> Session:
+        """What only the log says; a server of ours always has one."""
+        route = session.route
+        server = self._servers.get(route.name)
+        if server is not None:
+            return await with_log_facts(session, server.log)
+        if route.log is None:
+            return session
+        log = route.log
+        return await with_log_facts(session, lambda: route_tail(log, self._folder, session.facts))
 
     async def bring(self, name: str, info: RunInfo) -> list[Check]:
         """Opens a route whose turn has come: server, checks, composer. Returns what was not ok.

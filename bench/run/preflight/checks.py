@@ -34,6 +34,13 @@ _LAG_WINDOW_S = 0.25
 _SLOW_PAGE_S = 1.0
 _PAST_ON_PURPOSE = ("drafter_short", "context_reduced")
 """Findings of the context rules that a suite with the condition `over-limit` is about."""
+_IN_LOGS = {
+    "max_model_len": "a maximum length of",
+    "kv_capacity_tokens": "a KV capacity of",
+    "block_size": "blocks of",
+    "drafter_limit": "a drafter limit of",
+    "num_speculative_tokens": "k =",
+}
 
 
 class Check(Struct, frozen=True, kw_only=True):
@@ -62,8 +69,10 @@ async def check_route(suite: Suite, session: Session, *, folder: Path) -> list[C
         Check(route=name, name="server", state="ok", text=text),
         *await _metrics(session),
         *_log(session, folder),
+        *_log_facts(session),
         *_limits(suite, session),
         *_context(suite, session),
+        *_drafter(suite, session),
         *_over_limit(suite, session),
         *_cache(suite, session),
         *_speculation(session),
@@ -150,6 +159,20 @@ def _log(session: Session, folder: Path) -> Iterable[Check]:
     yield Check(route=name, name="log", state="ok", text=f"{log}: an excerpt is kept for every exchange")
 
 
+def _log_facts(session: Session) -> Iterable[Check]:
+    """What only the server's log has told, and where it contradicts the server or the suite."""
+    name, facts = session.route.name, session.facts
+    if session.log_problem is not None:
+        yield Check(route=name, name="log", state="warn", text=session.log_problem)
+    found = [
+        f"{words} {getattr(facts, field):,} ({facts.sources[field]})"
+        for field, words in _IN_LOGS.items()
+        if facts.sources.get(field, "").startswith("server log")
+    ]
+    if found:
+        yield Check(route=name, name="log", state="ok", text=f"it states {', '.join(found)}")
+
+
 def _limits(suite: Suite, session: Session) -> Iterable[Check]:
     """Newer servers clamp the output silently instead of refusing, so we refuse before sending."""
     name, limit = session.route.name, session.facts.max_model_len
@@ -188,6 +211,24 @@ def _context(suite: Suite, session: Session) -> Iterable[Check]:
             yield Check(route=name, name="context", state="warn", text=text)
 
 
+def _drafter(suite: Suite, session: Session) -> Iterable[Check]:
+    """Tiers past a drafter limit that somebody states; what the context rules say of it is told there."""
+    facts, verdict = session.facts, session.context
+    limit = facts.drafter_limit
+    if limit is None or (verdict is not None and verdict.engine.drafter_limit == limit):
+        return
+    source = facts.sources.get("drafter_limit", "the server")
+    for tier in suite.tiers:
+        if tier >= limit:
+            what = "fallback: the drafter takes no part"
+        elif tier + suite.output_tokens > limit:
+            what = "crosses while decoding: the drafter drops out on the way"
+        else:
+            continue
+        text = f"tier {tier:,} + {suite.output_tokens:,} output tokens: {what} past {limit:,} ({source})"
+        yield Check(route=session.route.name, name="drafter", state="warn", text=text)
+
+
 def _over_limit(suite: Suite, session: Session) -> Iterable[Check]:
     route, facts = session.route, session.facts
     if "over-limit" not in suite.conditions or route.speculation is None:
@@ -216,14 +257,16 @@ def _cache(suite: Suite, session: Session) -> Iterable[Check]:
         yield Check(route=name, name="cache", state="fail", text=text, fault="suite")
         return
     capacity = facts.kv_capacity_tokens
+    source = f" ({facts.sources['kv_capacity_tokens']})" if "kv_capacity_tokens" in facts.sources else ""
     longest = max(suite.tiers) + suite.output_tokens
     if capacity is not None and capacity < longest:
         text = (
-            f"the KV cache holds {capacity:,} tokens, the longest trial has {longest:,}: a replay cannot hit"
+            f"the KV cache holds {capacity:,} tokens{source}, the longest trial has {longest:,}: a replay "
+            "cannot hit"
         )
         yield Check(route=name, name="cache", state="fail", text=text, fault="suite")
     elif capacity is not None:
-        text = f"KV cache of {capacity:,} tokens"
+        text = f"KV cache of {capacity:,} tokens{source}"
         yield Check(route=name, name="cache", state="ok", text=text)
     for tier in suite.tiers:
         expected = session.dialect.expected_cached(tier, tier, facts, session.route.speculation)

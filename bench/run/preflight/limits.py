@@ -45,27 +45,50 @@ def config_path(config: str, folder: Path) -> str:
 def with_limits(suite: Suite, session: Session, folder: Path) -> Session:
     """The session with its context verdict, and facts that hold the drafter limit and what follows past it.
 
-    The suite's own declaration comes first: whoever writes it there has seen it.
+    The suite's own declaration comes first: whoever writes it there has seen it. Then what the server
+    (its log) says, then what the context rules make of the config.
     """
     verdict = context_of(suite, session, folder)
     session = msgspec.structs.replace(session, context=verdict)
     facts, route = session.facts, session.route
     if route.speculation is None:
         return session
-    limit, source, past = route.drafter_limit, "declared in the suite", _past(facts, session)
-    if verdict is not None:
-        past = tuple(verdict.engine.past_limit) or past
-        if limit is None:
-            limit, source = verdict.engine.drafter_limit, "context rules"
+    limit, source = _drafter_limit(session)
     if limit is None:
         return session
+    past = (tuple(verdict.engine.past_limit) if verdict is not None else ()) or _past(facts, session)
     facts = msgspec.structs.replace(
         facts,
         drafter_limit=limit,
         past_drafter_limit=past,
         sources={**facts.sources, "drafter_limit": source},
     )
-    return msgspec.structs.replace(session, facts=facts)
+    problem = session.log_problem or _disagreement(session, limit)
+    return msgspec.structs.replace(session, facts=facts, log_problem=problem)
+
+
+def _disagreement(session: Session, limit: int) -> str | None:
+    """That the log states another drafter limit than the suite declares, or than the rules expect."""
+    told, verdict = session.facts.drafter_limit, session.context
+    if told is None:
+        return None
+    said = f"{told:,} ({session.facts.sources.get('drafter_limit', 'the server')})"
+    if told != limit:
+        return f"the drafter limit is {limit:,} by the suite, {said} by the server: correct drafter_limit"
+    expected = verdict.engine.drafter_limit if verdict is not None else None
+    if expected is not None and expected != told:
+        return f"the drafter limit is {expected:,} by the context rules, {said} by the server, which counts"
+    return None
+
+
+def _drafter_limit(session: Session) -> tuple[int | None, str]:
+    """The limit and where it is from; `None`: nobody says."""
+    facts, route, verdict = session.facts, session.route, session.context
+    if route.drafter_limit is not None:
+        return route.drafter_limit, "declared in the suite"
+    if facts.drafter_limit is not None:
+        return facts.drafter_limit, facts.sources.get("drafter_limit", "the server")
+    return (verdict.engine.drafter_limit if verdict is not None else None), "context rules"
 
 
 def over_limits(suite: Suite, sessions: Mapping[str, Session]) -> dict[str, int]:
