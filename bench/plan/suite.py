@@ -27,6 +27,8 @@ from bench.records import (
 )
 
 _MAX_BYTES = 1 << 20
+MOST_TOGETHER = 1024
+"""Requests of one wave at most: each has a connection and, while it runs, its prompt in memory."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NAME_MEANS = "letters, digits, '.', '_' and '-', at most 64"
 
@@ -44,6 +46,7 @@ class SuiteTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     warmup: Literal["short", "tier", "none"] = "short"
     retry_invalid: int = 1
     interleave: bool | None = None
+    concurrency: tuple[int, ...] = (1,)
     budget: str | None = None
 
 
@@ -214,6 +217,17 @@ def _number_problems(suite: Suite) -> Iterable[str]:
             yield f"[suite] tiers: {tier} is not between 16 and 16,000,000 tokens"
     if len(set(suite.tiers)) < len(suite.tiers):
         yield f"[suite] tiers = {list(suite.tiers)}: a length stands there twice"
+    yield from _concurrency_problems(suite.concurrency)
+
+
+def _concurrency_problems(levels: tuple[int, ...]) -> Iterable[str]:
+    if not levels:
+        yield "[suite] concurrency = []: at least one level is needed, e.g. [1, 2, 4]"
+    for level in levels:
+        if not 1 <= level <= MOST_TOGETHER:
+            yield f"[suite] concurrency: {level} is not between 1 and {MOST_TOGETHER:,} requests at once"
+    if len(set(levels)) < len(levels):
+        yield f"[suite] concurrency = {list(levels)}: a level stands there twice"
 
 
 def _condition_problems(suite: Suite) -> Iterable[str]:

@@ -20,7 +20,8 @@ def plan(suite: Suite, drafter_limits: Mapping[str, int] | None = None) -> tuple
     go through all routes at every tier and repeat, in an order that turns and then reverses from
     repeat to repeat (ABC CBA BCA ...): slow drift of a machine then falls on all routes alike.
     Otherwise routes are measured one after another, since their servers cannot be up together.
-    Of several tasks each goes through all routes before the next, so that pairs stay neighbours.
+    Of several tasks each goes through all routes before the next, so that pairs stay neighbours; so
+    does each level of concurrency, the lowest first.
 
     `drafter_limits` (by route, in tokens) is what the condition `over-limit` needs: each of these
     routes that speculates gets a cold prompt on either side, after the tiers of every repeat.
@@ -34,9 +35,10 @@ def plan(suite: Suite, drafter_limits: Mapping[str, int] | None = None) -> tuple
     )
     trials: list[Trial] = []
     for repeat, routes in blocks:
-        for tier, task in product(sorted(suite.tiers), suite.prompt.tasks):
+        cells = product(sorted(suite.tiers), suite.prompt.tasks, sorted(suite.concurrency))
+        for tier, task, level in cells:
             for route in routes:
-                trials += _group(suite, route, tier, repeat, task)
+                trials += _group(suite, route, tier, repeat, task, level)
         for side, task in product(_SIDES, suite.prompt.tasks):
             for route in routes:
                 trials += _over_limit(suite, route, limits.get(route.name), side, repeat, task)
@@ -94,16 +96,20 @@ def _turn(routes: Sequence[Route], repeat: int, seed: int) -> list[Route]:
     return order if repeat % 2 else order[::-1]
 
 
-def _group(suite: Suite, route: Route, tier: int, repeat: int, task: str) -> Iterable[Trial]:
-    """A cold prompt and the trials that depend on its text, in order."""
+def _group(suite: Suite, route: Route, tier: int, repeat: int, task: str, level: int = 1) -> Iterable[Trial]:
+    """A cold prompt and the trials that depend on its text, in order; above level 1 a wave of cold
+    prompts, and the waves that depend on it."""
+    streams = range(1, level + 1) if level > 1 else (0,)
     conditions: tuple[Condition, ...] = ("cold", "replay", "salted")
     for condition in conditions:
         if condition not in suite.conditions:
             continue
-        for replay in range(1, suite.replays + 1) if condition == "replay" else (0,):
+        replays = range(1, suite.replays + 1) if condition == "replay" else (0,)
+        for replay, stream in product(replays, streams):
             yield Trial(
                 id=f"{route.name}/{tier}/{condition}/{repeat}"
                 + (f".{replay}" if replay else "")
+                + (f"@{level}.{stream}" if stream else "")
                 + _task_mark(suite, task),
                 route=route.name,
                 tier=tier,
@@ -112,15 +118,36 @@ def _group(suite: Suite, route: Route, tier: int, repeat: int, task: str) -> Ite
                 replay=replay,
                 task=task,
                 output_tokens=suite.output_tokens,
+                concurrency=level,
+                stream=stream,
             )
 
 
 def groups(trials: Iterable[Trial]) -> list[tuple[Trial, ...]]:
-    """Neighbouring trials that share a prompt's text: each group starts with its cold one."""
+    """Neighbouring trials that share a prompt's text, or the texts of a wave: each group starts with
+    what is cold in it."""
     return [
         tuple(group)
-        for _, group in groupby(trials, key=lambda one: (one.route, one.tier, one.repeat, one.task))
+        for _, group in groupby(
+            trials, key=lambda one: (one.route, one.tier, one.repeat, one.task, one.concurrency)
+        )
     ]
+
+
+def waves(group: Iterable[Trial]) -> list[tuple[Trial, ...]]:
+    """A group's trials as they are sent: those of a wave together, others one by one."""
+    return [
+        tuple(wave)
+        for _, wave in groupby(group, key=lambda one: (one.condition, one.replay, one.concurrency))
+    ]
+
+
+def wave_name(trial: Trial) -> str:
+    """What the trials of a wave have in common: their id without the stream (`a/512/cold/1@4`)."""
+    if trial.stream == 0:
+        return trial.id
+    level = f"@{trial.concurrency}"
+    return trial.id.replace(f"{level}.{trial.stream}", level, 1)
 
 
 def pair_key(suite: Suite, route: Route) -> str:

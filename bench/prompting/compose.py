@@ -136,7 +136,7 @@ class Composer:
         Raises `SuiteError` when the tier is too small, or the corpus too short or too odd for it.
         """
         key = _key(trial, attempt, pair)
-        place = (f"{self._seed}/{trial.tier}/{trial.task}", trial.repeat)
+        place = _place(trial, self._seed)
         return self._make(trial.tier, trial.task, key, place, pair, self._needles(trial))
 
     def salted(self, prompt: Prompt, trial: Trial, attempt: int = 1) -> Prompt:
@@ -387,7 +387,17 @@ class Composer:
 def _key(trial: Trial, attempt: int, pair: str) -> str:
     """What a salt belongs to: everything of a trial but its route, which the pair key stands for."""
     condition = "cold" if trial.condition == "replay" else trial.condition
-    return f"{pair}/{trial.tier}/{condition}/{trial.repeat}/{trial.task}/{attempt}"
+    stream = f"@{trial.concurrency}.{trial.stream}" if trial.stream else ""
+    return f"{pair}/{trial.tier}/{condition}/{trial.repeat}{stream}/{trial.task}/{attempt}"
+
+
+def _place(trial: Trial, seed: int) -> tuple[str, int]:
+    """Where in the corpus a trial's text begins: a name, and its number under it. Every stream of every
+    wave of a level has a number of its own."""
+    name = f"{seed}/{trial.tier}/{trial.task}"
+    if not trial.stream:
+        return name, trial.repeat
+    return f"{name}@{trial.concurrency}", (trial.repeat - 1) * trial.concurrency + trial.stream
 
 
 def _with_pieces(corpus: IndexedCorpus, begin: int, end: int, pieces: tuple[Piece, ...]) -> str:

@@ -151,6 +151,8 @@ class Suite(Struct, frozen=True, kw_only=True):
     """How often an invalid trial is repeated, with fresh salts, at the end of its block."""
     interleave: bool
     """Routes take turns within a tier (all servers up at once) instead of one after another."""
+    concurrency: tuple[int, ...] = (1,)
+    """Levels: how many requests are released together. Those above 1 are measured in waves."""
     budget_s: float | None = None
     """Longest expected time of the whole plan; repeats, then tiers are dropped until it fits."""
     prompt: PromptSettings

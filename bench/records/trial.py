@@ -13,8 +13,8 @@ class Trial(Struct, frozen=True, kw_only=True):
     """One planned request: route x tier x condition x repeat."""
 
     id: str
-    """`route/tier/condition/repeat` (`.n` behind the repeat for the n-th replay), and `~task` behind it
-    in a suite of several tasks; unique in a run."""
+    """`route/tier/condition/repeat` (`.n` behind the repeat for the n-th replay, `@4.2` for the second
+    stream of a wave of four), and `~task` behind it in a suite of several tasks; unique in a run."""
     route: str
     tier: int
     condition: Condition
@@ -27,6 +27,10 @@ class Trial(Struct, frozen=True, kw_only=True):
     """Requested output length (max_tokens)."""
     side: Literal["under", "over"] | None = None
     """Condition `over-limit`: the side of the drafter limit this prompt lies on; the tier follows from it."""
+    concurrency: int = 1
+    """Requests that are released together with this one, itself included: the level. 1: it is sent alone."""
+    stream: int = 0
+    """Place in its wave, from 1; 0 for a request that is sent alone."""
 
 
 class Needle(Struct, frozen=True, kw_only=True):

@@ -41,6 +41,7 @@ def test_defaults_are_filled_in_and_request_settings_are_merged_key_by_key() -> 
     mtp4, target = suite.routes
     assert suite.conditions == ("cold", "salted", "replay")
     assert (suite.repeats, suite.replays, suite.retry_invalid, suite.output_tokens) == (3, 2, 1, 128)
+    assert suite.concurrency == (1,)
     assert mtp4.base_url == "http://127.0.0.1:8000/v1"
     assert mtp4.speculation == Speculation(method="mtp", num_speculative_tokens=4)
     assert mtp4.setting == {"gpus": "4"}
@@ -75,6 +76,16 @@ def test_routes_on_separate_servers_are_interleaved_unless_told_otherwise() -> N
         ("idle_s = 30", "idle_s = 0", "request.timeouts.idle_s = 0"),
         ("tiers", "conditions = ['replay']\ntiers", '"cold" is needed too'),
         ("tiers", "repeats = 0\ntiers", r"\[suite\] repeats = 0: allowed are 1 to 1000"),
+        ("tiers", "concurrency = []\ntiers", r"\[suite\] concurrency = \[\]: at least one level"),
+        (
+            "tiers",
+            "concurrency = [1, 0]\ntiers",
+            r"concurrency: 0 is not between 1 and 1,024 requests at once",
+        ),
+        ("tiers", "concurrency = [-4]\ntiers", "concurrency: -4 is not between 1 and 1,024"),
+        ("tiers", "concurrency = [1025]\ntiers", "concurrency: 1025 is not between 1 and 1,024"),
+        ("tiers", "concurrency = [2, 2]\ntiers", r"concurrency = \[2, 2\]: a level stands there twice"),
+        ("tiers", "concurrency = 4\ntiers", "suite.concurrency = 4: expected `array`, got `int`"),
         ("[suite]", "[suite", "not valid TOML"),
         ("[request]\n", "request = 3\n[x]\n", "request"),
     ],

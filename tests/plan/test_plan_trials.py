@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.plan.suite import parse_suite
-from bench.plan.trials import cache_of, groups, pair_key, plan
+from bench.plan.trials import cache_of, groups, pair_key, plan, wave_name, waves
 from bench.records import Suite
 
 OVER = 'conditions = ["cold", "over-limit"]'
@@ -28,6 +28,38 @@ def suite(
 def test_a_cold_is_followed_by_its_replays_and_then_its_salted_twin() -> None:
     ids = [trial.id for trial in plan(suite())][:4]
     assert ids == ["a/512/cold/1", "a/512/replay/1.1", "a/512/replay/1.2", "a/512/salted/1"]
+
+
+def test_a_level_above_one_adds_waves_of_cold_replayed_and_salted_prompts_after_the_single_ones() -> None:
+    found = groups(plan(suite(repeats=1, keys="concurrency = [2, 1]\nreplays = 1")))
+    assert [trial.id for trial in found[0]] == ["a/512/cold/1", "a/512/replay/1.1", "a/512/salted/1"]
+    assert [group[0].id for group in found[:4]] == [
+        "a/512/cold/1",
+        "b/512/cold/1",
+        "c/512/cold/1",
+        "a/512/cold/1@2.1",
+    ]
+    wave = found[3]
+    assert [[trial.id for trial in one] for one in waves(wave)] == [
+        ["a/512/cold/1@2.1", "a/512/cold/1@2.2"],
+        ["a/512/replay/1.1@2.1", "a/512/replay/1.1@2.2"],
+        ["a/512/salted/1@2.1", "a/512/salted/1@2.2"],
+    ]
+    assert {(trial.concurrency, trial.stream) for trial in wave} == {(2, 1), (2, 2)}
+    assert [wave_name(one[0]) for one in waves(wave)] == [
+        "a/512/cold/1@2",
+        "a/512/replay/1.1@2",
+        "a/512/salted/1@2",
+    ]
+    assert all(len(one) == 1 for one in waves(found[0]))
+
+
+def test_a_wave_of_a_task_is_named_with_its_task() -> None:
+    keys = 'concurrency = [12]\nconditions = ["cold"]'
+    trials = plan(suite(repeats=1, prompt='task = ["edit-code", "extract"]', keys=keys))
+    assert trials[11].id == "a/512/cold/1@12.12~edit-code"
+    assert wave_name(trials[0]) == wave_name(trials[11]) == "a/512/cold/1@12~edit-code"
+    assert len({trial.id for trial in trials}) == len(trials) == 3 * 2 * 2 * 12
 
 
 def test_several_tasks_are_trials_of_their_own_and_each_goes_through_all_routes() -> None:

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import prompting_kinds as kinds
 import pytest
@@ -236,6 +237,21 @@ def test_routes_of_one_pair_send_identical_bytes_and_others_only_their_own_salt(
     alone = chosen.compose(trial(300, route="other"), pair="q")
     assert json.dumps(one.fields()) == json.dumps(two.fields())
     assert alone.rest == one.rest and alone.recipe.salt != one.recipe.salt
+
+
+def test_streams_of_waves_have_texts_and_salts_of_their_own_at_every_level(make: Make) -> None:
+    chosen = composer(make, "own", "prose")
+    trials = [
+        msgspec.structs.replace(trial(300, repeat=repeat), concurrency=level, stream=stream)
+        for level in (2, 3)
+        for repeat in (1, 2)
+        for stream in range(1, level + 1)
+    ]
+    prompts = [chosen.compose(one) for one in [trial(300), *trials]]
+    assert len({prompt.recipe.salt for prompt in prompts}) == 11
+    for level in (2, 3):  # of one level no two texts begin at the same place
+        starts = [p.recipe.start for p, t in zip(prompts[1:], trials, strict=True) if t.concurrency == level]
+        assert len(set(starts)) == 2 * level
 
 
 def test_another_composer_of_the_same_run_makes_the_same_prompt(make: Make) -> None:
