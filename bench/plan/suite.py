@@ -27,6 +27,7 @@ from bench.records import (
 )
 
 _MAX_BYTES = 1 << 20
+MOST_EXPORTERS = 16
 MOST_TOGETHER = 1024
 """Requests of one wave at most: each has a connection and, while it runs, its prompt in memory."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -65,6 +66,7 @@ class RouteTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     config: str | None = None
     drafter_limit: int | None = None
     log: str | None = None
+    exporters: tuple[str, ...] = ()
     reset: Literal["vllm", "sglang"] | None = None
     cache_group: str | None = None
     ca_file: str | None = None
@@ -252,8 +254,8 @@ def _split(url: str) -> SplitResult:
 
 
 def _address_problems(where: str, route: Route) -> Iterable[str]:
-    addresses = {"base_url": route.base_url, "metrics_url": route.metrics_url, "proxy": route.proxy}
-    for key, value in addresses.items():
+    addresses = [("base_url", route.base_url), ("metrics_url", route.metrics_url), ("proxy", route.proxy)]
+    for key, value in (*addresses, *(("exporters", address) for address in route.exporters)):
         if value is None:
             continue
         url = _split(value)
@@ -266,6 +268,8 @@ def _address_problems(where: str, route: Route) -> Iterable[str]:
             yield f"{where}: {key} holds a user or password, which would be kept in the run: leave them out"
         elif key == "base_url" and (url.query or url.fragment):
             yield f"{where}: base_url holds a query or fragment; keys belong into api_key_env"
+        elif key == "exporters" and (url.query or url.fragment):
+            yield f"{where}: exporters: an address holds a query or fragment, which would be kept in the run"
         elif url.scheme not in ("http", "https") or not url.hostname or not port_is_fine:
             yield f"{where}: {key} = {value!r}: an http:// or https:// address, e.g. http://127.0.0.1:8000/v1"
 
@@ -274,6 +278,8 @@ def _route_problems(where: str, route: Route) -> Iterable[str]:
     if not _NAME.fullmatch(route.name):
         yield f"{where}: name = {route.name!r}: {_NAME_MEANS}"
     yield from _address_problems(where, route)
+    if len(route.exporters) > MOST_EXPORTERS or len(set(route.exporters)) < len(route.exporters):
+        yield f"{where}: exporters: at most {MOST_EXPORTERS} addresses, each of them once"
     if route.api_key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", route.api_key_env):
         # Most likely the key itself: do not repeat it.
         yield f"{where}: api_key_env is the name of an environment variable, never the key itself"

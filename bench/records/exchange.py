@@ -89,6 +89,19 @@ class Samples(Struct, frozen=True, kw_only=True):
     accepted_tokens: tuple[float | None, ...] = ()
 
 
+class MachineSamples(Struct, frozen=True, kw_only=True):
+    """What one exporter said of the machine under the server during an exchange, column by column."""
+
+    source: str
+    """Address of the exporter; `nvml`: the GPUs of the machine the client runs on."""
+    at_ns: tuple[int, ...] = ()
+    """Nanoseconds after `sent`, when the answer had come (may be negative)."""
+    values: dict[str, tuple[float | None, ...]] = {}
+    """Gauge of `engines/machine.GAUGES`, with its device behind a dot -> a value per look."""
+    problem: str | None = None
+    """What the last look that failed said."""
+
+
 class ClientHealth(Struct, frozen=True, kw_only=True):
     """How late and how busy this client was during an exchange."""
 
@@ -166,6 +179,8 @@ class Exchange(Struct, frozen=True, kw_only=True, tag_field="kind", tag="exchang
     before: Scrape | None = None
     after: Scrape | None = None
     samples: Samples = Samples()
+    machine: tuple[MachineSamples, ...] = ()
+    """One per exporter of the route, and `nvml` where the server's GPUs are this machine's."""
     idle_wait_s: float | None = None
     """How long the server needed to become idle before this exchange."""
     settle_s: float | None = None

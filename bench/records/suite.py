@@ -122,6 +122,8 @@ class Route(Struct, frozen=True, kw_only=True):
     """Longest sequence the drafter takes part in, in tokens; `None`: what `config` says, if anything."""
     log: str | None = None
     """Where the server's log is: a file, `docker:NAME` or `journal:UNIT`; an excerpt is kept per exchange."""
+    exporters: tuple[str, ...] = ()
+    """Addresses of Prometheus pages that tell of the machine under the server (DCGM, node_exporter)."""
     reset: Literal["vllm", "sglang"] | None = None
     """Empty the prefix cache before every cold prompt, in this engine's way; proven by a probe."""
     cache_group: str | None = None
