@@ -28,6 +28,7 @@ from bench.analysis.crossover import Arrival, crossovers, curve_key, one_way
 from bench.analysis.measure import measure_all
 from bench.analysis.prefill import PrefillLaw, prefill_laws
 from bench.analysis.summary import summarise
+from bench.analysis.verified import FOLDER, Verified, verified
 from bench.analysis.winner import WinnerMap, winner_map
 from bench.errors import SuiteError
 from bench.journal import read_entries, read_info
@@ -130,6 +131,15 @@ class Run:
         Raises `SuiteError` when no route is called `base`.
         """
         return crossovers(self.measurements, base, curves=self.curves())
+
+    def verified(self) -> list[Verified]:
+        """What the follow-up trials of `run --verify-crossover` say; empty where there are none."""
+        folder = self.path / FOLDER
+        if not (folder / "run.json").exists():
+            return []
+        follow = load(folder)
+        predicted = one_way(self.crossovers())
+        return verified(self.measurements, predicted, follow.measurements, follow.curves())
 
     def prefill_laws(self) -> list[PrefillLaw]:
         """TTFT over prompt length, for the routes with two tiers or more."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 
-from bench.analysis.crossover import Arrival
-from bench.records import Exchange
+from bench.analysis.crossover import Arrival, Curves, curve_key
+from bench.analysis.measure import measure_all
+from bench.records import Exchange, Measurement, RunInfo
 
 
 def arrival(exchange: Exchange, output_tokens: int | None) -> Arrival | None:
@@ -30,3 +33,22 @@ def arrival(exchange: Exchange, output_tokens: int | None) -> Arrival | None:
     # the curve is read as time over tokens: of equal counts the first arrival stays
     kept = np.concatenate([[True], np.diff(tokens) > 0])
     return tokens[kept], seconds[kept]
+
+
+def measured_with_curves(info: RunInfo, exchanges: Iterable[Exchange]) -> tuple[list[Measurement], Curves]:
+    """Measurements of all trials of a run, and the arrival curves of those whose stream carries one."""
+    last: list[Exchange] = []
+
+    def watched() -> Iterator[Exchange]:
+        for exchange in exchanges:
+            last[:] = [exchange]
+            yield exchange
+
+    rows: list[Measurement] = []
+    curves: dict[tuple[str, str, int], Arrival] = {}
+    for row in measure_all(info, watched()):
+        rows.append(row)
+        curve = arrival(last[0], row.output_tokens)
+        if curve is not None:
+            curves[curve_key(row)] = curve
+    return rows, curves

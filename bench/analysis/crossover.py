@@ -323,9 +323,9 @@ def _on_curves(a: _Route, b: _Route, measured: int, is_paired: bool) -> tuple[Es
     """Where the median arrival curves cross inside the measured window, and what is odd about them."""
     start = max(float(curve[0][0]) for curve in (*a.curves, *b.curves))
     grid = np.linspace(start, measured, _GRID)
-    left, right = (np.stack([_read(curve, grid) for curve in side.curves]) for side in (a, b))
+    left, right = (np.stack([read_curve(curve, grid) for curve in side.curves]) for side in (a, b))
     gap = np.median(left, axis=0) - np.median(right, axis=0)
-    value, changes = float(_crossing(grid, gap[None, :])[0]), int(np.count_nonzero(np.diff(np.sign(gap))))
+    value, changes = float(crossing(grid, gap[None, :])[0]), int(np.count_nonzero(np.diff(np.sign(gap))))
     notes = [f"the measured curves cross {changes} times: the last one counts"] if changes > 1 else []
     if not math.isfinite(value):
         return None, ["the lines meet inside the measured window but the measured curves do not"]
@@ -335,26 +335,26 @@ def _on_curves(a: _Route, b: _Route, measured: int, is_paired: bool) -> tuple[Es
         return Estimate(value=value, samples=samples), notes
     if spread == "range":
         pairs = left[:, None, :] - right[None, :, :]
-        met = _crossing(grid, pairs.reshape(-1, _GRID))
+        met = crossing(grid, pairs.reshape(-1, _GRID))
     else:
         streams = (0, 0) if is_paired else (a.side.stream, b.side.stream)
         medians = [
             np.stack([bootstrap.resampled_medians(column, stream) for column in values.T], axis=1)
             for values, stream in zip((left, right), streams, strict=True)
         ]
-        met = _crossing(grid, medians[0] - medians[1])
+        met = crossing(grid, medians[0] - medians[1])
     met = met[np.isfinite(met)]
     ends = (met.min(), met.max()) if spread == "range" else np.quantile(met, [0.025, 0.975])
     low, high = min(float(ends[0]), value), max(float(ends[1]), value)
     return Estimate(value=value, low=low, high=high, spread=spread, samples=samples), notes
 
 
-def _read(curve: Arrival, grid: Floats) -> Floats:
+def read_curve(curve: Arrival, grid: Floats) -> Floats:
     """Seconds at which each number of tokens had arrived, linear between chunks."""
     return np.interp(grid, curve[0], curve[1])
 
 
-def _crossing(grid: Floats, gaps: Floats) -> Floats:
+def crossing(grid: Floats, gaps: Floats) -> Floats:
     """Last sign change of each row of `gaps` (rows, grid), linear between points; `inf` without one."""
     signs = np.sign(gaps)
     change = signs[:, :-1] * signs[:, 1:] <= 0

@@ -138,6 +138,21 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print all that would happen, commands too, and do nothing.")
     ] = False,
+    verify_crossover: Annotated[
+        bool,
+        typer.Option(
+            "--verify-crossover",
+            help="Afterwards measure extrapolated crossovers: one long trial on each of their routes.",
+        ),
+    ] = False,
+    verify_budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Longest time for that, e.g. 90min. Default: what the suite's budget leaves, or as long "
+            "as its trials took.",
+        ),
+    ] = None,
     no_report: NoReport = False,
     quiet: Quiet = False,
 ) -> None:
@@ -152,10 +167,11 @@ def run(
     from bench.run.forecast.outline import outline
     from bench.run.study import Order, start
 
+    follow = _follow_up(verify_crossover, verify_budget)
     if resume is not None:
         if route or dry_run:
             raise SuiteError("--route and --dry-run belong to a new run; a resumed one has its plan already")
-        _resume(resume, suite, report=not no_report, quiet=quiet)
+        _resume(resume, suite, follow, report=not no_report, quiet=quiet)
         return
     if suite is None:
         raise SuiteError("give either a suite file or --resume RUN")
@@ -172,10 +188,44 @@ def run(
         print("\n".join(outline(order)))
         return
     _announce(checked, order.routes)
-    execute(lambda progress: start(order, progress), report=not no_report, quiet=quiet)
+
+    async def work(progress: Progress) -> Path:
+        return await follow(await start(order, progress), progress, suite.parent, checked)
+
+    _say_verified(execute(work, report=not no_report, quiet=quiet))
 
 
-def _resume(run: Path, suite: Path | None, *, report: bool, quiet: bool) -> None:
+FollowUp = Callable[["Path", "Progress", "Path", "Suite | None"], Coroutine[Any, Any, Path]]
+"""Run, progress, folder and suite -> the run, once its crossovers have been verified, if they are to be."""
+
+
+def _follow_up(wanted: bool, budget: str | None) -> FollowUp:
+    from bench.errors import SuiteError
+    from bench.plan.estimate import parse_duration
+
+    if budget is not None and not wanted:
+        raise SuiteError("--verify-budget goes with --verify-crossover")
+    budget_s = parse_duration(budget) if budget is not None else None
+
+    async def follow(run: Path, progress: Progress, folder: Path, suite: Suite | None) -> Path:
+        from bench.run.verify import is_planned, verify
+
+        if wanted or is_planned(run):
+            await verify(run, progress, folder=folder, suite=suite, budget_s=budget_s)
+        return run
+
+    return follow
+
+
+def _say_verified(run: Path) -> None:
+    from bench.analysis.verified import sentence
+    from bench.api import load
+
+    for one in load(run).verified():
+        print(f"- {sentence(one)}")
+
+
+def _resume(run: Path, suite: Path | None, follow: FollowUp, *, report: bool, quiet: bool) -> None:
     from bench.journal import read_info
     from bench.plan.suite import read_suite
     from bench.run.study import resume
@@ -183,7 +233,12 @@ def _resume(run: Path, suite: Path | None, *, report: bool, quiet: bool) -> None
     given = read_suite(suite)[0] if suite else None
     folder = suite.parent if suite else Path()
     _announce(read_info(run).suite)
-    execute(lambda progress: resume(run, progress, folder=folder, suite=given), report=report, quiet=quiet)
+
+    async def work(progress: Progress) -> Path:
+        done = await resume(run, progress, folder=folder, suite=given)
+        return await follow(done, progress, folder, given)
+
+    _say_verified(execute(work, report=report, quiet=quiet))
 
 
 def _announce(suite: Suite, routes: tuple[str, ...] = ()) -> None:

@@ -1,0 +1,188 @@
+"""Crossovers that a run has extrapolated, verified by long trials in a run of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+from run_helpers import ctxbench_here, exchanges, only_run, suite_text
+
+from bench.analysis.crossover import crossovers, one_way
+from bench.analysis.verified import FOLDER
+from bench.api import load
+from bench.journal import read_info
+from bench.plan.estimate import learn
+from bench.plan.suite import parse_suite
+from bench.records import Measurement, RunInfo, ServerFacts, Verdict
+from bench.run.order import Order
+from bench.run.progress import Progress
+from bench.run.study import describe
+from bench.run.verify import FollowUp, verify, within
+from bench.servers import simulator
+from bench.servers.simulator import start as simulate
+
+# Every draft is accepted: three tokens a step of 4.4 ms, against one a step of 4 ms; 0.6 ms of prefill a
+# token against 0.02 ms. At 512 tokens: 1 + 512 * 0.58 / (4.05 - 1.48) = 116 output tokens.
+PROFILES = Path(simulator.__file__).with_name("profiles")
+DRAFTING = (
+    (PROFILES / "toy.toml")
+    .read_text("utf-8")
+    .replace("token_s = 2.0e-5", "token_s = 6.0e-4")
+    .replace("[0.8, 0.55]", "[1.0, 1.0]")
+)
+TRUE_TOKENS = 116
+MTP = "speculation = { method = 'mtp', num_speculative_tokens = 2 }"
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("verify")
+    profile = folder / "drafting.toml"
+    profile.write_text(DRAFTING, encoding="utf-8")
+    with simulate("toy-target-only") as plain, simulate(str(profile)) as drafting:
+        text = suite_text(
+            {"plain": plain.base_url, "mtp2": drafting.base_url},
+            suite="conditions = ['cold']\ninterleave = true",
+        )
+        text = text.replace('name = "mtp2"', f'name = "mtp2"\n{MTP}').replace("[256, 512]", "[512]")
+        text = text.replace("repeats = 2", "repeats = 1")
+        path = folder / "s.toml"
+        path.write_text(text, encoding="utf-8")
+        yield path
+
+
+def test_a_long_trial_on_each_route_confirms_an_extrapolated_crossover(suite: Path, tmp_path: Path) -> None:
+    said = ctxbench_here(
+        [
+            "run",
+            str(suite),
+            "--verify-crossover",
+            "--verify-budget",
+            "1h",
+            "--results",
+            str(tmp_path),
+            "--no-report",
+        ],
+        tmp_path,
+    )
+    assert said.returncode == 0, said.stderr
+    run = only_run(tmp_path)
+    (found,) = load(run).verified()
+    predicted = found.crossover.output_tokens or 0.0
+    assert found.crossover.extrapolation is not None and found.crossover.extrapolation > 1
+    assert found.output_tokens is not None and TRUE_TOKENS / 1.6 < found.output_tokens < TRUE_TOKENS * 1.6
+    # the plan: one cold prompt a route, 1.2 times the prediction on both; told before, with its cost
+    plan = read_info(run / FOLDER).plan
+    assert sorted((one.route, one.condition) for one in plan) == [("mtp2", "cold"), ("plain", "cold")]
+    assert {one.output_tokens for one in plan} == {-int(-1.2 * predicted // 1)}
+    assert "2 more trials, about" in said.stderr and "of at most 60 min" in said.stderr
+    assert "mtp2 against plain at 512 cold: predicted" in said.stdout
+    # nothing of it is in the run's own numbers, and no prompt is sent twice
+    assert {m.output_tokens for m in load(run).measurements} == {16}
+    assert not {e.prompt.salt for e in exchanges(run)} & {e.prompt.salt for e in exchanges(run / FOLDER)}
+
+
+def test_a_follow_up_that_was_cut_off_goes_on_with_the_run(suite: Path, tmp_path: Path) -> None:
+    assert (
+        ctxbench_here(["run", str(suite), "--results", str(tmp_path), "--no-report"], tmp_path).returncode
+        == 0
+    )
+    run = only_run(tmp_path)
+
+    class Cut(Exception):
+        pass
+
+    class CutShort(Progress):
+        """Ends the first exchange of the follow-up before it is sent."""
+
+        def begin(self, *_: object) -> None:
+            raise Cut
+
+    with pytest.raises(Cut):
+        asyncio.run(verify(run, CutShort(), folder=suite.parent, budget_s=3600))
+    planned = read_info(run / FOLDER).plan
+    assert not exchanges(run / FOLDER)
+    # the plan is there already, so neither option is needed again
+    again = ctxbench_here(["run", str(suite), "--resume", str(run), "--no-report"], tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert read_info(run / FOLDER).plan == planned
+    assert [e.trial for e in exchanges(run / FOLDER)] == list(planned)
+    assert load(run).verified()[0].output_tokens is not None
+
+
+def test_a_budget_for_verification_needs_verification(suite: Path, tmp_path: Path) -> None:
+    said = ctxbench_here(["run", str(suite), "--verify-budget", "1h"], tmp_path)
+    assert said.returncode == 2 and "--verify-budget goes with --verify-crossover" in said.stderr
+
+
+# --- Planning, without a server ---------------------------------------------------------------------
+
+
+def planning(budget_s: float, *, served: int = 100_000, output: int = 64) -> FollowUp:
+    """Two routes at two tiers: 10 s and 40 s more to the first token, won back at 0.08 s a token."""
+    text = suite_text({"plain": "http://127.0.0.1:1/v1", "mtp2": "http://127.0.0.1:2/v1"})
+    suite = parse_suite(text.replace("[256, 512]", "[1000, 4000]"))
+    rows = [
+        Measurement(
+            trial_id=f"{route}/{tier}/cold/{i}",
+            route=route,
+            tier=tier,
+            condition="cold",
+            prompt_tokens=tier,
+            output_tokens=output,
+            ttft_s=ttft,
+            tpot_s=0.1 if route == "plain" else 0.02,
+            verdict=Verdict(valid=True),
+        )
+        for tier, more in ((1000, 10.0), (4000, 40.0))
+        for i in range(3)
+        for route, ttft in (("plain", tier / 1000), ("mtp2", tier / 1000 + more))
+    ]
+    info = info_of(suite_text=text, suite=suite, served=served)
+    models = {name: learn(name, rows) for name in ("plain", "mtp2")}
+    return within(info, one_way(crossovers(rows)), models, budget_s)
+
+
+def info_of(*, suite_text: str, suite: object, served: int) -> RunInfo:
+    order = Order(suite=suite, suite_text=suite_text)  # type: ignore[arg-type]
+    info = describe(order, order.suite, {}, path=Path("results/r"))
+    facts = {name: ServerFacts(max_model_len=served) for name in ("plain", "mtp2")}
+    return structs.replace(info, facts=facts)
+
+
+def test_both_sides_of_every_crossover_are_planned_and_their_cost_is_told() -> None:
+    found = planning(3600)
+    # n* = 1 + 10 / 0.08 = 126 and 1 + 40 / 0.08 = 501
+    assert [target.tokens for target in found.targets] == [152, 602]
+    assert {(t.route, t.tier, t.output_tokens) for t in found.trials} == {
+        ("plain", 1000, 152), ("mtp2", 1000, 152), ("plain", 4000, 602), ("mtp2", 4000, 602),
+    }  # fmt: skip
+    # cold TTFTs 1 + 11 + 4 + 44, decoding 151 and 601 steps of 0.1 + 0.02 s, warm-ups and handling
+    least = 60 + 0.12 * (151 + 601)
+    assert found.estimate.total_s is not None and least < found.estimate.total_s < least + 60
+    assert found.lines()[-1].startswith("verify: 4 more trials, about ")
+
+
+def test_what_passes_the_budget_is_left_out_with_what_it_would_cost() -> None:
+    found = planning(80)
+    assert [target.tokens for target in found.targets] == [152]
+    (text,) = found.left_out
+    assert text.startswith("mtp2 against plain at 4,000 cold, crossover 501: ")
+    assert text.endswith("more, with it over the 80 s there are")
+    nothing = planning(1)
+    assert not nothing.trials and len(nothing.lines()) == 2
+
+
+def test_no_trial_passes_the_served_limit() -> None:
+    near = planning(3600, served=4000 + 550)
+    assert [target.tokens for target in near.targets] == [152, 550]
+    found = planning(3600, served=4000 + 520)  # 501 and 5% more are 526: too little of the far side
+    assert [target.tokens for target in found.targets] == [152]
+    assert found.left_out[0].endswith("prompt and output would pass the served limit of 4,520 tokens")
+
+
+def test_a_crossover_that_only_lines_have_shown_is_verified_inside_the_window_too() -> None:
+    assert [target.tokens for target in planning(3600, output=600).targets] == [152, 602]
