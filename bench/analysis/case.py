@@ -43,6 +43,10 @@ class Case(Struct, frozen=True, kw_only=True):
     expected: tuple[int, int] | None
     """Least and most tokens a replay of this prompt reuses."""
     history: History
+    requests: int = 1
+    """Requests whose counts these are: more than 1 where the case is a whole wave."""
+    longest: tuple[int, int] | None = None
+    """Prompt and output tokens of a wave's longest sequence: a drafter's limit is the batch's."""
 
     @property
     def prompt_tokens(self) -> int:

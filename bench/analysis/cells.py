@@ -4,7 +4,8 @@
 - A speculating route past its drafter limit becomes `route (fallback)`: it is neither the
   speculating route nor the true target-only one.
 - Tiers that differ by less than 0.1% are one tier, named by its most frequent length.
-- Only valid measurements enter a statistic.
+- Only valid measurements enter a statistic, and only those of requests that were sent alone: what is
+  released together is for `levels.py`.
 """
 
 from __future__ import annotations
@@ -32,8 +33,19 @@ class Cell(NamedTuple):
     task: str
 
 
+def alone(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """Those of requests that were sent one at a time. Every analysis but `levels` is about these: this
+    is the one place where the others are left out."""
+    return [row for row in measurements if row.concurrency == 1]
+
+
 def labelled(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """The same measurements under unique route names and merged tiers; order kept."""
+    """Requests sent alone, under unique route names and merged tiers; order kept."""
+    return renamed(alone(measurements))
+
+
+def renamed(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """The same measurements under unique route names and merged tiers; none left out, order kept."""
     rows = list(measurements)
     sources: dict[str, set[str]] = defaultdict(set)
     for row in rows:

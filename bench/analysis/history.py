@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import median
 
 from bench.analysis.case import History
@@ -79,6 +80,19 @@ class RouteHistory:
         prompt.ttft_s = measured.ttft_s
         prompt.text = exchange.reasoning + exchange.text
         self._ttfts.setdefault(exchange.trial.tier, []).append(measured.ttft_s)
+
+    def remember_wave(self, members: Sequence[Exchange], *, restarted: bool) -> None:
+        """The same for a wave, first exchange first. Its TTFTs are those of a loaded server: no request
+        that is sent alone must be judged by them."""
+        epoch = self._epoch
+        for member in members:
+            self.turn_page(member, restarted=restarted and member is members[0])
+            if member.trial.condition == "replay":
+                continue
+            prompt = self._prompts.setdefault(member.prompt.sha256, _Prompt())
+            if member.failure is None:
+                prompt.succeeded, prompt.epoch = True, epoch
+                prompt.text = member.reasoning + member.text
 
     def primed(self, exchange: Exchange) -> None:
         """The prompt is in the cache again, whatever became of its cold exchange."""

@@ -137,6 +137,22 @@ REASONS: dict[str, Entry] = {
         "The request waited in the server's queue for over 5% of its TTFT.",
         "Look for other work on the server; the queue is part of this TTFT.",
     ),
+    # --- waves
+    "wave_incomplete": _bad(
+        "wave",
+        "The wave was cut off before all of its requests had ended and were recorded.",
+        "Go on with `ctxbench run --resume`: the whole wave is repeated, behind fresh salts.",
+    ),
+    "wave_spoilt": _bad(
+        "wave",
+        "Another request of this wave failed or is invalid, so the load was not the level's.",
+        "Look at that request; the whole wave is repeated, behind fresh salts.",
+    ),
+    "wave_preempted": _warn(
+        "wave",
+        "The server pushed requests of this wave out of its KV cache and computed them again.",
+        "The times are real: this level is more than its KV cache holds. Give it more, or stay below.",
+    ),
     # --- restart
     "restart": _bad(
         "restart",
@@ -313,6 +329,7 @@ GROUPS: dict[str, str] = {
     "answer": "Is the answer whole?",
     "count": "Are the token counts right?",
     "exclusive": "Did the server work for us alone?",
+    "wave": "Did all requests of a wave come through together?",
     "restart": "Was it the same server throughout?",
     "condition": "Did cold, salted or replay hold?",
     "speculation": "Did the route speculate as declared?",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from bench.analysis.case import Case
@@ -34,6 +35,21 @@ def judge_reuse(case: Case, *, counters_ours: bool = True) -> Finding:
     if disagreement:
         return Finding("disagree", (Reason(id="witnesses_disagree", detail=disagreement),))
     return _replay(case) if case.exchange.trial.condition == "replay" else _cold(case)
+
+
+def judge_wave_reuse(whole: Case, members: Sequence[Case], *, counters_ours: bool = True) -> list[Finding]:
+    """State of the condition of each request of a wave that succeeded.
+
+    Usage tells of every request, counters of all of them together; TTFT tells nothing under load.
+    Where usage does not tell, all of the wave is judged by its sums.
+    """
+    disagreement = _counts_disagree(whole) if counters_ours else None
+    if disagreement:
+        reason = Reason(id="witnesses_disagree", detail=disagreement)
+        return [Finding("disagree", (reason,)) for _ in members]
+    if all(case.numbers.cached_tokens is not None for case in members):
+        return [judge_reuse(case, counters_ours=False) for case in members]
+    return [judge_reuse(whole, counters_ours=False)] * len(members)
 
 
 def _counts_disagree(case: Case) -> str | None:
@@ -70,9 +86,9 @@ def _cold(case: Case) -> Finding:
     cached, time = case.numbers.cached_tokens, _time_of_cold(case)
     if cached is None:
         return _by_time(time, "cold_hit", hit_is_good=False)
-    template, block = case.exchange.prompt.fixed_prefix, case.facts.block_size or 1
+    template, block = case.requests * case.exchange.prompt.fixed_prefix, case.facts.block_size or 1
     under_a_block = block == 1 or cached < block
-    if cached > template and not (cached <= template + SALT_TOKENS and under_a_block):
+    if cached > template and not (cached <= template + case.requests * SALT_TOKENS and under_a_block):
         external = f", {case.cached.external:,} of them external" if case.cached.external else ""
         detail = f"{cached:,} of {case.prompt_tokens:,} tokens cached{external}"
         return Finding("missed", (Reason(id="cold_hit", detail=detail),))

@@ -45,15 +45,22 @@ def place_of(case: Case) -> Place:
     """Where an exchange lies against the drafter limit, counting its whole output.
 
     A drafter takes part while sequence + k <= limit. An answer that spends under a tenth of its
-    tokens there is over it for every purpose.
+    tokens there is over it for every purpose. Of a wave the longest sequence decides: a batch is
+    drafted for all of its sequences or for none.
     """
-    limit, output = case.facts.drafter_limit, case.numbers.output_tokens
+    limit = case.facts.drafter_limit
+    prompt, output = _longest(case)
     if limit is None or output is None:
         return "unknown"
-    room = limit - case.k - case.prompt_tokens
+    room = limit - case.k - prompt
     if room >= output:
         return "under"
     return "crosses" if room >= 0.1 * output else "over"
+
+
+def _longest(case: Case) -> tuple[int, int | None]:
+    """Prompt and output tokens of the sequence that a drafter's limit is held against."""
+    return case.longest or (case.prompt_tokens, case.numbers.output_tokens)
 
 
 def _nothing_drafted(case: Case) -> Finding:
@@ -92,7 +99,7 @@ def _empty_drafts(case: Case, place: Place, drafts: int) -> Finding:
     accepted, drafted = case.counted.accepted_tokens, case.counted.draft_tokens
     seen = f"{drafts:,} drafts, {accepted:,} of {drafted:,} tokens accepted"
     if place == "under":
-        if (case.numbers.running_peak or 0) > 1:
+        if (case.numbers.running_peak or 0) > case.requests:
             return Finding("fallback", (Reason(id="speculation_batch_limit", detail=seen),))
         if accepted:
             return Finding("as declared")
@@ -130,7 +137,7 @@ def _sign_of_crossing(case: Case) -> str | None:
         and counted.drafts is not None
         and counted.accepted_tokens is not None
     ):
-        silent = output - 1 - counted.drafts - counted.accepted_tokens
+        silent = output - case.requests - counted.drafts - counted.accepted_tokens
         if silent > max(8, 0.1 * output):
             return f"{silent:,} of {output:,} tokens came without a draft"
     return _flat_tail(case)
@@ -184,8 +191,10 @@ def _looks_up(case: Case) -> bool:
 
 
 def _limit(case: Case) -> str:
+    prompt, output = _longest(case)
+    whose = "" if case.requests == 1 else f"the longest of {case.requests}: "
     return (
-        f"prompt {case.prompt_tokens:,} + output {case.numbers.output_tokens or 0:,} + k {case.k} "
+        f"{whose}prompt {prompt:,} + output {output or 0:,} + k {case.k} "
         f"against a drafter limit of {case.facts.drafter_limit or 0:,}"
     )
 
@@ -228,10 +237,11 @@ def judge_identities(case: Case) -> Iterator[Reason]:
     if not counted.drafts or counted.accepted_tokens is None or output is None or not exact:
         return
     output = max(output, case.deltas.count("generation_tokens") or 0)
-    made = 1 + counted.drafts + counted.accepted_tokens
+    made = case.requests + counted.drafts + counted.accepted_tokens
     k = max(case.k, len(counted.per_position or ()))
-    if made > output + k:
+    if made > output + k * case.requests:
         detail = (
-            f"1 + {counted.drafts:,} drafts + {counted.accepted_tokens:,} accepted, {output:,} tokens out"
+            f"{case.requests} + {counted.drafts:,} drafts + {counted.accepted_tokens:,} accepted, "
+            f"{output:,} tokens out"
         )
         yield Reason(id="tokens_differ", detail=detail)

@@ -6,11 +6,14 @@ table of `reasons.py`, not here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+from msgspec import structs
 
 from bench.analysis.case import Case
 from bench.analysis.reasons import effect_of
-from bench.analysis.reuse import judge_reuse
+from bench.analysis.reuse import Finding as ReuseFinding
+from bench.analysis.reuse import judge_reuse, judge_wave_reuse
 from bench.analysis.speculated import Finding as SpeculationFinding
 from bench.analysis.speculated import judge_identities, judge_log, judge_speculation
 from bench.analysis.timing import repeats_one_piece
@@ -27,6 +30,9 @@ _LEAST_WATCHED_S = 0.5
 """The lag is asked for twenty times a second: of a shorter exchange its median says nothing."""
 _LEAST_HELD_S = 0.05
 """An answer that took the server less than this may well be read in one go."""
+_NOT_OURS = ("foreign_traffic", "restart", "replicas")
+"""With these, counters are no witness of what ours reused."""
+_NO_COLD = ("no_cold", "cold_before_restart")
 
 
 def judge(case: Case) -> Verdict:
@@ -41,18 +47,63 @@ def judge(case: Case) -> Verdict:
         *_clocks(case),
         *judge_log(case),
     ]
-    # Counters that hold foreign requests are no witness of what ours reused.
-    shared = any(reason.id in ("foreign_traffic", "restart", "replicas") for reason in reasons)
+    shared = any(reason.id in _NOT_OURS for reason in reasons)
     reuse = judge_reuse(case, counters_ours=not shared)
-    if any(reason.id in ("no_cold", "cold_before_restart") for reason in reasons):
-        # A miss is then no finding of its own.
-        reuse = reuse._replace(reasons=tuple(r for r in reuse.reasons if r.id != "replay_missed"))
+    if any(reason.id in _NO_COLD for reason in reasons):
+        reuse = _without_miss(reuse)
     reasons += reuse.reasons
     speculation = SpeculationFinding("unknown")
     if case.history.change is None:  # counters that fell say nothing of what was drafted
         speculation = judge_speculation(case)
         reasons += [*judge_identities(case), *speculation.reasons]
     return verdict_of(reasons, reuse=reuse.state, speculation=speculation.state)
+
+
+def judge_wave(whole: Case, members: Sequence[Case], *, complete: bool) -> list[Verdict]:
+    """The verdicts on a wave's requests: what counters tell is judged once, for all of them.
+
+    `complete`: none of them is missing. A wave is valid as a whole or not at all.
+    """
+    shared = [*_restart(whole), *judge_log(whole)]
+    bad = [case for case in members if case.exchange.failure is not None]
+    cut_off = not complete or any(_is_cut_off(case) for case in bad)
+    if cut_off or bad:
+        detail = f"{len(members) - len(bad)} of {whole.requests} answered"
+        other = Reason(id="wave_incomplete" if cut_off else "wave_spoilt", detail=detail)
+        return [verdict_of([*(list(_failed(case)) or [other]), *shared]) for case in members]
+    shared += _exclusive(whole)
+    ours = not any(reason.id in _NOT_OURS for reason in shared)
+    speculation = SpeculationFinding("unknown")
+    if whole.history.change is None:
+        speculation = judge_speculation(whole)
+        shared += [*judge_identities(whole), *speculation.reasons]
+    verdicts = []
+    for case, reuse in zip(members, judge_wave_reuse(whole, members, counters_ours=ours), strict=True):
+        own = [*_answer(case), *_count(case), *_restart(case), *_clocks(case)]
+        reuse = _without_miss(reuse) if any(reason.id in _NO_COLD for reason in own) else reuse
+        reasons = [*own, *reuse.reasons, *shared]
+        verdicts.append(verdict_of(reasons, reuse=reuse.state, speculation=speculation.state))
+    return _all_or_none(members, verdicts)
+
+
+def _is_cut_off(case: Case) -> bool:
+    return case.exchange.failure is not None and case.exchange.failure.kind == "cancelled"
+
+
+def _all_or_none(members: Sequence[Case], verdicts: list[Verdict]) -> list[Verdict]:
+    """One request that is invalid spoils its wave."""
+    at_fault = [(case, one) for case, one in zip(members, verdicts, strict=True) if not one.valid]
+    if not at_fault:
+        return verdicts
+    case, first = at_fault[0]
+    detail = f"{len(at_fault)} of {len(members)}, first {case.exchange.trial.id}: {first.reasons[0].id}"
+    spoilt = (Reason(id="wave_spoilt", detail=detail),)
+    return [structs.replace(one, valid=False, reasons=spoilt) if one.valid else one for one in verdicts]
+
+
+def _without_miss(reuse: ReuseFinding) -> ReuseFinding:
+    """A miss is no finding of its own where the cold prompt was not there."""
+    return reuse._replace(reasons=tuple(r for r in reuse.reasons if r.id != "replay_missed"))
 
 
 def verdict_of(reasons: list[Reason], **states: str) -> Verdict:
@@ -147,7 +198,10 @@ def _exclusive(case: Case) -> Iterator[Reason]:
             yield Reason(id="not_settled", detail="; ".join(missing))
     yield from _busy_before(case)
     if case.numbers.preemptions:
-        yield Reason(id="preempted", detail=f"{case.numbers.preemptions} times")
+        yield Reason(
+            id="preempted" if case.requests == 1 else "wave_preempted",
+            detail=f"{case.numbers.preemptions} times",
+        )
     queue, ttft = case.numbers.queue_s, case.numbers.ttft_s
     if queue is not None and ttft is not None and queue > max(_LEAST_DIFFERENCE_S, TIME_TOLERANCE * ttft):
         yield Reason(id="queued", detail=f"{queue:.3f} s of {ttft:.3f} s")
@@ -159,7 +213,7 @@ def _token_balance(case: Case) -> tuple[list[str], list[str]]:
     missing: list[str] = []
     deltas, numbers = case.deltas, case.numbers
     checks = [
-        ("requests finished", deltas.get("requests_finished"), 1, 0.0),
+        ("requests finished", deltas.get("requests_finished"), case.requests, 0.0),
         (
             "generation tokens",
             deltas.get("generation_tokens"),
@@ -178,7 +232,7 @@ def _token_balance(case: Case) -> tuple[list[str], list[str]]:
     if aborted := deltas.get("requests_aborted"):
         foreign.append(f"{aborted:.0f} requests aborted")
     for name, peak in (("running", numbers.running_peak), ("waiting", numbers.waiting_peak)):
-        if peak is not None and peak > 1:
+        if peak is not None and peak > case.requests:
             foreign.append(f"{peak:.0f} {name} at once")
     return foreign, missing
 

@@ -219,7 +219,8 @@ def estimate_trial(
         # A first replay may miss altogether (MTP on hybrid models): then it costs a cold prompt.
         span.append(_ttft(model.law, trial.tier, 0) * model.scale if trial.replay <= 1 else ttft)
     decoding = _decode_s(model, trial)
-    rest = overhead_s + (decoding or 0.0)
+    # Of a wave: its prompts one after another, then one decode and one overhead, which they share.
+    rest = (overhead_s + (decoding or 0.0)) / trial.concurrency
     if decoding is None and trial.output_tokens > 1:
         basis += "; decode speed not known"
     return TrialEstimate(
@@ -332,7 +333,8 @@ def words(seconds: float) -> str:
 
 
 def _usable(m: Measurement) -> bool:
-    return m.verdict.valid and m.failure is None and m.ttft_s is not None and m.ttft_s > 0
+    alone = m.concurrency == 1  # a wave's times are those of a loaded server
+    return alone and m.verdict.valid and m.failure is None and m.ttft_s is not None and m.ttft_s > 0
 
 
 def _plain(m: Measurement) -> Measurement:

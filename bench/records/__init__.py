@@ -21,11 +21,13 @@ from bench.records.exchange import (
     Samples,
     Scrape,
     Usage,
+    Wave,
 )
 from bench.records.measurement import (
     Measurement,
     Reason,
     Verdict,
+    Window,
 )
 from bench.records.run import (
     RunInfo,
@@ -96,4 +98,6 @@ __all__ = [
     "Trial",
     "Usage",
     "Verdict",
+    "Wave",
+    "Window",
 ]

@@ -131,6 +131,17 @@ class LogExcerpt(Struct, frozen=True, kw_only=True):
     """Why there is no (complete) excerpt."""
 
 
+class Wave(Struct, frozen=True, kw_only=True):
+    """The requests that were released together; the same in every exchange of a wave."""
+
+    id: str
+    """Unique in a run."""
+    size: int
+    """Requests of the wave."""
+    released_ns: int
+    """Monotonic; everything was prepared by then, and the requests were let go one right after another."""
+
+
 class Exchange(Struct, frozen=True, kw_only=True, tag_field="kind", tag="exchange"):
     """What happened for one trial: the request, every read with its time stamp, and the answer.
 
@@ -189,6 +200,9 @@ class Exchange(Struct, frozen=True, kw_only=True, tag_field="kind", tag="exchang
     client: ClientHealth | None = None
     log: LogExcerpt | None = None
     """`None`: the route names no log."""
+    wave: Wave | None = None
+    """`None`: sent alone. What exists once for a wave (`before`, `after`, `samples`, `idle_wait_s`,
+    `settle_s`, `settled`, `log`) stands in its first exchange, in the journal's order, and in no other."""
 
 
 class Event(Struct, frozen=True, kw_only=True, tag_field="kind", tag="event"):

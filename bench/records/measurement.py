@@ -33,6 +33,35 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """`fallback`: past the drafter limit, target-only in effect; `crosses`: passed it while decoding."""
 
 
+class Window(Struct, frozen=True, kw_only=True):
+    """What a wave did as a whole: counters cannot be split between requests that ran together."""
+
+    id: str
+    """The wave's."""
+    size: int
+    """Requests released together."""
+    span_s: float | None = None
+    """From the release to the last chunk with text or finish reason of the last request."""
+    prompt_tokens: int | None = None
+    """Sum over the requests, like `output_tokens`, `cached_tokens` and `expected_cached`."""
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    cached_source: str = ""
+    """`usage`, or the counter that tells."""
+    expected_cached: int | None = None
+    drafts: int | None = None
+    draft_tokens: int | None = None
+    accepted_tokens: int | None = None
+    queue_s: float | None = None
+    """Mean time in the server's queue, by its own histogram."""
+    preemptions: int | None = None
+    kv_usage_peak: float | None = None
+    running_peak: float | None = None
+    waiting_peak: float | None = None
+    waiting_mean: float | None = None
+    """Of the samples during the wave."""
+
+
 class Measurement(Struct, frozen=True, kw_only=True):
     """The numbers of one exchange, each computed once. DESIGN section 2 defines every quantity.
 
@@ -49,6 +78,10 @@ class Measurement(Struct, frozen=True, kw_only=True):
     replay: int = 0
     task: str = "continue"
     attempt: int = 1
+    concurrency: int = 1
+    """Requests released together, this one included. Only `analysis/levels.py` is about others than 1."""
+    stream: int = 0
+    """Place in the wave, from 1; 0: sent alone."""
     order: int = 0
     """Place in the run, from 0: for drift."""
     pair: str | None = None
@@ -101,6 +134,8 @@ class Measurement(Struct, frozen=True, kw_only=True):
     text_sha256: str | None = None
     client_uncertainty_s: float | None = None
     failure: Failure | None = None
+    window: Window | None = None
+    """What its wave did as a whole; `None`: sent alone."""
     sources: dict[str, str] = {}
     absent: dict[str, str] = {}
     verdict: Verdict
