@@ -35,7 +35,7 @@ Curves = Mapping[tuple[str, str, int], Arrival]
 
 JSON_FIELDS = (
     "route", "base", "tier", "condition", "status", "wins", "output_tokens", "low", "high", "spread",
-    "extrapolation", "samples",
+    "extrapolation", "samples", "task", "reused_tokens", "measured", "basis", "line_tokens", "warnings",
 )  # fmt: skip
 
 
@@ -68,11 +68,14 @@ def crossovers(
     rows = labelled(given)
     routes = routes_of(rows)
     bases = named(routes, base) if base is not None else routes
-    laws = decode.fit(rows)
+    laws = {
+        task: decode.fit(row for row in rows if row.task == task)
+        for task in dict.fromkeys(row.task for row in rows)
+    }
     keyed = {id(row): key for row, key in zip(rows, keys, strict=True)}
     found: list[Crossover] = []
     for cell, sides in by_cell(rows).items():
-        ready = _routes(sides, laws, curves or {}, keyed)
+        ready = _routes(sides, laws[cell.task], curves or {}, keyed)
         for one in bases:
             found += [
                 _crossover(cell, ready[route], ready[one])
@@ -139,7 +142,7 @@ def _crossover(cell: Cell, a: _Route, b: _Route) -> Crossover:
     ttft = bootstrap.two_sides(_ttft_difference, a.side, b.side, paired=is_paired)
     tpot = bootstrap.two_sides(_tpot_difference, a.side, b.side, paired=is_paired)
     measured = _measured(a, b)
-    status = _status(ttft, tpot)
+    status = status_of(ttft, tpot)
     one = Crossover(
         route=a.name,
         base=b.name,
@@ -173,7 +176,7 @@ def _measured(a: _Route, b: _Route) -> int | None:
     return min(longest) or None
 
 
-def _sign(estimate: Estimate | None) -> int | None:
+def sign_of(estimate: Estimate | None) -> int | None:
     """-1 or 1 when the whole spread lies on one side, 0 for an exact tie, `None` when it contains 0."""
     if estimate is None:
         return None
@@ -186,10 +189,11 @@ def _sign(estimate: Estimate | None) -> int | None:
     return 0 if low == high == 0 else None
 
 
-def _status(
+def status_of(
     ttft: Estimate | None, tpot: Estimate | None
 ) -> Literal["crosses", "always", "never", "undecided"]:
-    start, step = _sign(ttft), _sign(tpot)
+    """What two differences, route - base, say of their order; `undecided` where a spread contains 0."""
+    start, step = sign_of(ttft), sign_of(tpot)
     if start is None or step is None or start == step == 0:
         return "undecided"
     if start * step < 0:
@@ -229,7 +233,9 @@ def _warnings(
         found.append(f"a range of what was measured: an interval needs {bootstrap.MINIMUM} trials a side")
     found += [text for text in (_bends(a), _bends(b)) if text]
     if status == "undecided":
-        open_terms = [name for name, e in (("TTFT", ttft), ("time per token", tpot)) if _sign(e) in (None, 0)]
+        open_terms = [
+            name for name, e in (("TTFT", ttft), ("time per token", tpot)) if sign_of(e) in (None, 0)
+        ]
         found.append(f"no difference shown in {' and '.join(open_terms)}")
     return tuple(found)
 

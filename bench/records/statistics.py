@@ -81,13 +81,16 @@ class Crossover(Struct, frozen=True, kw_only=True):
     """Longest output measured on both routes."""
     extrapolation: float | None = None
     """output_tokens / measured; above 1 nothing was measured there."""
-    basis: Literal["curve", "line", "slowing"] | None = None
-    """What `output_tokens` comes from: the measured arrival curves, straight lines beyond them, or
-    lines that bend as decode slows with context (past twice the measured length)."""
+    basis: Literal["curve", "line", "slowing", "law"] | None = None
+    """What `output_tokens` comes from: the measured arrival curves, straight lines beyond them, lines
+    that bend as decode slows with context (past twice the measured length), or the prefill and decode
+    laws (for a cached share that was not measured)."""
     line_tokens: float | None = None
     """What the straight lines alone give, when `basis` is another."""
     samples: tuple[int, int]
     """Trials of `route` and of `base`."""
+    reused_tokens: int | None = None
+    """Cached prompt tokens it is reckoned for; `None`: those of the measured condition."""
     ttft_difference_s: Estimate | None = None
     """route - base."""
     tpot_difference_s: Estimate | None = None

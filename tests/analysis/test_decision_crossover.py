@@ -80,7 +80,7 @@ def test_json_has_exactly_the_promised_fields_and_no_nan() -> None:
     found = as_json(crossovers([trial("a", 2.0, 0.01), trial("b", 1.0, 0.02)], "b"))
     assert list(found[0]) == [
         "route", "base", "tier", "condition", "status", "wins", "output_tokens", "low", "high", "spread",
-        "extrapolation", "samples",
+        "extrapolation", "samples", "task", "reused_tokens", "measured", "basis", "line_tokens", "warnings",
     ]  # fmt: skip
     assert json.loads(json.dumps(found, allow_nan=False))[0]["samples"] == [1, 1]
 
@@ -270,3 +270,18 @@ def test_pairs_share_their_noise_and_narrow_the_interval() -> None:
     pairs = _one([structs.replace(r, pair=f"p{r.repeat}") for r in a + b])
     assert alone.status == "undecided" or (alone.high or 0) > (pairs.high or 0)
     assert pairs.status == "crosses" and (pairs.low or 0) <= 501 * 1.05
+
+
+def test_each_task_slows_by_its_own_law() -> None:
+    def rows(task: str, slope: float) -> list[Measurement]:
+        return [
+            trial(route, ttft + tier / 1e4, step + d1 * (tier + 50), tier=tier, task=task, output=101)
+            for tier in (1_000, 9_000)
+            for route, ttft, step, d1 in (("a", 9.0, 0.01, slope), ("b", 1.0, 0.02, 0.0))
+        ]
+
+    alone = {task: crossovers(rows(task, slope), "b") for task, slope in (("x", 0.0), ("y", 1e-7))}
+    both = crossovers([*rows("x", 0.0), *rows("y", 1e-7)], "b")
+    for task, found in alone.items():
+        mine = [one for one in both if one.task == task]
+        assert mine == found and {one.basis for one in mine} == {"slowing"}

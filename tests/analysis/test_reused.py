@@ -1,0 +1,98 @@
+"""Crossovers for a chosen cached part of the prompt, against latencies worked out from the true laws."""
+
+from __future__ import annotations
+
+import pytest
+from decision_samples import ROUTES, TIERS, trial, truth, two_routes
+from msgspec import structs
+
+from bench.analysis.crossover import one_way
+from bench.analysis.reused import Reuse, parse_reuse, reuse_crossovers
+from bench.errors import SuiteError
+from bench.records import Measurement
+
+
+def replayed(rows: list[Measurement]) -> list[Measurement]:
+    """Adds a replay of every trial: 1 microsecond per cached token, all but the last 16 cached."""
+    found = list(rows)
+    for row in rows:
+        n, m = row.tier, row.tier - 16
+        ttft = truth(row.route, n, 1, m) + 1e-6 * m
+        found.append(structs.replace(row, condition="replay", replay=1, ttft_s=ttft, cached_tokens=m))
+    return found
+
+
+def meeting(n: int, m: int) -> float:
+    """Output tokens at which the slow starter has caught up, by bisection on the true latencies."""
+    low, high = 1.0, 1e7
+    for _ in range(100):
+        middle = (low + high) / 2
+        if truth("fast", n, middle, m) > truth("slow", n, middle, m):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
+def test_a_share_of_every_prompt_gives_the_true_meeting_point(share: float) -> None:
+    found = one_way(reuse_crossovers(replayed(two_routes(noise=0.0)), Reuse(share=share)))
+    assert [one.tier for one in found] == list(TIERS)
+    for one in found:
+        assert (one.route, one.base, one.wins, one.status) == ("fast", "slow", "above", "crosses")
+        assert one.reused_tokens == round(share * one.tier)
+        assert one.output_tokens == pytest.approx(meeting(one.tier, one.reused_tokens), rel=2e-4)
+        assert one.extrapolation == pytest.approx((one.output_tokens or 0.0) / 512)
+        assert one.basis == "law" and one.line_tokens is not None
+
+
+def test_a_number_of_tokens_counts_where_the_prompt_is_longer() -> None:
+    found = one_way(reuse_crossovers(replayed(two_routes(noise=0.0)), Reuse(tokens=50_000)))
+    assert [(one.tier, one.reused_tokens) for one in found] == [(64_000, 50_000), (256_000, 50_000)]
+    with pytest.raises(SuiteError, match="--reused 300,000: no measured prompt is longer"):
+        reuse_crossovers(two_routes(), Reuse(tokens=300_000))
+
+
+def test_swapping_the_routes_gives_the_same_point_from_the_other_side() -> None:
+    found = reuse_crossovers(two_routes(), Reuse(share=0.3))
+    for tier in TIERS:
+        one, other = (one for one in found if one.tier == tier)
+        assert {one.wins, other.wins} == {"above", "below"}
+        assert one.output_tokens == pytest.approx(other.output_tokens)
+        assert (one.low, one.high) == pytest.approx((other.low, other.high))
+
+
+def test_the_spread_holds_the_truth_and_says_what_it_is() -> None:
+    five = one_way(reuse_crossovers(replayed(two_routes(5)), Reuse(share=0.5)))
+    for one in five:
+        assert one.spread == "interval" and one.low is not None and one.high is not None
+        assert one.low < meeting(one.tier, one.reused_tokens or 0) < one.high
+    assert {one.spread for one in one_way(reuse_crossovers(two_routes(3), Reuse(share=0.5)))} == {"range"}
+
+
+def test_what_gives_no_law_is_undecided_and_says_why() -> None:
+    rows = [*two_routes(), trial("new", 1.0, 0.01, tier=8_000)]
+    found = [
+        one for one in one_way(reuse_crossovers(rows, Reuse(share=0.5))) if "new" in (one.route, one.base)
+    ]
+    assert {one.status for one in found} == {"undecided"}
+    assert all("new: one tier (8,000 tokens) gives no law" in one.warnings for one in found)
+    assert any("a cached token is reckoned as free" in text for text in found[0].warnings)
+
+
+def test_tasks_are_never_pooled() -> None:
+    other = [structs.replace(row, task="echo", tpot_s=(row.tpot_s or 0) / 2) for row in two_routes(noise=0.0)]
+    found = one_way(reuse_crossovers([*two_routes(noise=0.0), *other], Reuse(share=0.0)))
+    first = {(one.tier, one.task): one.output_tokens or 0.0 for one in found}
+    for tier in TIERS:  # half the time per token: twice the tokens, but for the growing context
+        assert first[tier, "continue"] == pytest.approx(meeting(tier, 0), rel=2e-4)
+        assert first[tier, "echo"] > 1.8 * first[tier, "continue"]
+    assert set(ROUTES) == {one.route for one in found} | {one.base for one in found}
+
+
+def test_the_option_is_tokens_or_a_share() -> None:
+    assert parse_reuse("120,000") == Reuse(tokens=120_000)
+    assert parse_reuse("75%") == Reuse(share=0.75) and parse_reuse("0%") == Reuse(share=0.0)
+    for text in ("100%", "-1", "x", "nan%", "1.5", "%", "9" * 400, "-5%"):
+        with pytest.raises(SuiteError, match="give cached tokens"):
+            parse_reuse(text)
