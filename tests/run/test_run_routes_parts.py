@@ -242,8 +242,9 @@ def test_a_server_table_that_is_wrong(server: str, said: str) -> None:
 
 
 def test_an_api_key_out_of_a_variable_may_stand_in_a_command() -> None:
-    parse_suite(suite_text('up = "vllm serve m --api-key $KEY"'))
-    parse_suite(suite_text("""up = 'vllm serve m --api-key "$KEY"'"""))
+    for key in ("$KEY", '"$KEY"'):
+        (route,) = parse_suite(suite_text(f"up = 'vllm serve m --api-key {key}'")).routes
+        assert route.server is not None and route.server.up == f"vllm serve m --api-key {key}"
 
 
 def test_servers_on_one_address_take_turns_by_themselves_and_cannot_be_told_to_be_up_together() -> None:

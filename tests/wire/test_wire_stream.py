@@ -285,8 +285,11 @@ JSON = st.recursive(
 
 
 @given(st.lists(JSON, max_size=4), st.binary(max_size=40))
-def test_no_answer_of_a_server_raises(objects: list[object], noise: bytes) -> None:
-    decode([(0, sse(*objects)), (1, noise)], "chat")
+def test_no_answer_of_a_server_raises_and_none_without_text_passes(
+    objects: list[object], noise: bytes
+) -> None:
+    answer = decode([(0, sse(*objects)), (1, noise)], "chat")
+    assert answer.failure is not None or answer.chunks.at_ns
 
 
 @given(st.lists(st.integers(0, 2000), max_size=8))
