@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
+from bench.analysis.waves import usage_of
 from bench.errors import EngineError
+from bench.plan.trials import wave_name
 from bench.prompting.compose import Prompt
-from bench.records import Exchange, Samples, Scrape, Trial
+from bench.records import Exchange, Samples, Scrape, Trial, Wave
 from bench.run.progress import Phase, Progress
 from bench.run.session import Session
+from bench.run.wave import Member, Released, release, warm
 from bench.wire.client import Prepared, Raw, finish
 from bench.wire.lag import LagMeter
+from bench.wire.machine import MachineSampler
 from bench.wire.sampler import Sampler
 from bench.wire.scrape import scrape, wait_idle, wait_settled, wait_still
 
@@ -59,7 +63,7 @@ def body_of(session: Session, prompt: Prompt, output_tokens: int) -> Body:
 
 
 class Exchanger:
-    """Sends one request at a time and records everything around it.
+    """Sends one request, or one wave of them, and records everything around it.
 
     `keep_cancelled`: a request cut off by Ctrl-C is a record like any other, and the caller has to stop
     once it is kept; without, the cancellation is raised, for requests that no journal keeps.
@@ -69,7 +73,9 @@ class Exchanger:
         self._keep_cancelled = keep_cancelled
         self._store_page = store_page
         self._progress = progress
-        self._body: tuple[tuple[str, str, int], Body] | None = None
+        self._bodies: dict[tuple[str, str, int], Body] = {}
+        self.interrupted = False
+        """Ctrl-C came during a wave whose requests are on record: the caller has to stop."""
         self.server_s = 0.0
         """Time spent waiting for servers: idle, scrapes, the exchange itself, settling."""
         self._doubtful: set[str] = set()
@@ -79,13 +85,13 @@ class Exchanger:
         self, session: Session, prompt: Prompt, trial: Trial, attempt: int, purpose: Purpose
     ) -> Exchange:
         """One exchange. A failure is in the record; cut off by Ctrl-C, so is that."""
-        prepared, fields = self._prepare(session, prompt, trial)
+        ((prepared, fields),) = self._prepare(session, [Member(trial=trial, prompt=prompt)])
         name = f"{trial.id.replace('/', '-')}-{purpose}{attempt}"
         started = time.monotonic()
         self._enter("waiting until idle")
         idle_s = await self._idle(session)
         before = await self._kept(session, f"{name}-before")
-        async with LagMeter() as meter:
+        async with LagMeter() as meter, MachineSampler(session.machine) as machine:
             window = meter.window()
             raw, samples = await self._exchange(session, prepared)
             client = window.close()
@@ -104,12 +110,80 @@ class Exchanger:
             exchange,
             before=before,
             samples=samples,
+            machine=machine.samples(raw.sent_ns, raw.sent_ns + raw.ended_ns),
             client=client,
             idle_wait_s=idle_s,
         )
         if session.metrics_url is None or before is None or _is_cut_off(exchange):
             return exchange
         return await self._settle(session, exchange, before, f"{name}-after")
+
+    async def perform_wave(
+        self, session: Session, members: Sequence[Member], attempt: int, purpose: Purpose
+    ) -> list[Exchange]:
+        """The exchanges of a wave: one wait, two pages and one series of samples for all of them, which
+        stand in the first. A request that fails or is cut off is a record like the others."""
+        ready = self._prepare(session, members)
+        name = f"{wave_name(members[0].trial)}-{purpose}{attempt}"
+        page = name.replace("/", "-")
+        started = time.monotonic()
+        self._enter("waiting until idle")
+        idle_s = await self._idle(session)
+        before = await self._kept(session, f"{page}-before")
+        async with LagMeter() as meter, MachineSampler(session.machine) as machine:
+            await warm(session.client, len(ready))
+            self._enter("prefill")
+            window = meter.window()
+            out, samples = await self._release(session, [prepared for prepared, _ in ready])
+            client = window.close()
+        self.server_s += time.monotonic() - started
+        wave = Wave(id=name, size=len(members), released_ns=out.at_ns)
+        found = [
+            await finish(
+                raw,
+                prepared,
+                trial=member.trial,
+                prompt=member.prompt.recipe,
+                request=fields,
+                attempt=attempt,
+                purpose=purpose,
+                engine=session.dialect.name,
+            )
+            for raw, member, (prepared, fields) in zip(out.raws, members, ready, strict=True)
+        ]
+        found = [msgspec.structs.replace(one, client=client, wave=wave) for one in found]
+        ended_ns = max(raw.sent_ns + raw.ended_ns for raw in out.raws)
+        first = msgspec.structs.replace(
+            found[0],
+            before=before,
+            samples=samples,
+            machine=machine.samples(out.raws[0].sent_ns, ended_ns),
+            idle_wait_s=idle_s,
+        )
+        found[0] = first
+        self.interrupted = self.interrupted or out.interrupted
+        if session.metrics_url is None or before is None or out.interrupted:
+            return found
+        failure = next((one.failure for one in found if one.failure is not None), None)
+        whole = msgspec.structs.replace(first, usage=usage_of(found), failure=failure)
+        settled = await self._settle(session, whole, before, f"{page}-after")
+        found[0] = msgspec.structs.replace(
+            first, after=settled.after, settle_s=settled.settle_s, settled=settled.settled
+        )
+        return found
+
+    async def _release(self, session: Session, prepared: Sequence[Prepared]) -> tuple[Released, Samples]:
+        """The measured part of a wave, gauges sampled meanwhile."""
+
+        def sent() -> Awaitable[Released]:
+            return release(session.client, prepared, self._progress, keep_cancelled=self._keep_cancelled)
+
+        if session.metrics_url is None:
+            return await sent(), Samples()
+        async with Sampler(lambda: self._look(session)) as sampler:
+            out = await sent()
+        ended_ns = max(raw.sent_ns + raw.ended_ns for raw in out.raws)
+        return out, sampler.samples(out.raws[0].sent_ns, ended_ns)
 
     def new_server(self, session: Session) -> None:
         """Another server is behind this route's address: nothing is known of its page."""
@@ -162,21 +236,27 @@ class Exchanger:
         still = await wait_still(look, still_s=_STILL_S, limit_s=_SETTLE_LIMIT_S)
         return wait.waited_s + still.waited_s
 
-    def _prepare(self, session: Session, prompt: Prompt, trial: Trial) -> tuple[Prepared, dict[str, object]]:
+    def _prepare(
+        self, session: Session, members: Sequence[Member]
+    ) -> list[tuple[Prepared, dict[str, object]]]:
         """Everything that can be done before `sent`; a replay reuses the bytes of its cold prompt."""
-        key = (session.route.name, prompt.recipe.sha256, trial.output_tokens)
-        if self._body is None or self._body[0] != key:
-            self._body = (key, body_of(session, prompt, trial.output_tokens))
-        body = self._body[1]
+        keys = [(session.route.name, one.prompt.recipe.sha256, one.trial.output_tokens) for one in members]
+        # What was sent before is let go first: prompts may have megabytes.
+        self._bodies = {key: self._bodies[key] for key in keys if key in self._bodies}
         settings = session.route.request
-        prepared = session.client.prepare(
-            _PATHS[settings.endpoint],
-            body.data,
-            timeouts=settings.timeouts,
-            prompt_tokens=prompt.recipe.tokens,
-            endpoint=settings.endpoint,
-        )
-        return prepared, body.fields
+        ready = []
+        for key, one in zip(keys, members, strict=True):
+            if key not in self._bodies:
+                self._bodies[key] = body_of(session, one.prompt, one.trial.output_tokens)
+            prepared = session.client.prepare(
+                _PATHS[settings.endpoint],
+                self._bodies[key].data,
+                timeouts=settings.timeouts,
+                prompt_tokens=one.prompt.recipe.tokens,
+                endpoint=settings.endpoint,
+            )
+            ready.append((prepared, self._bodies[key].fields))
+        return ready
 
     async def _exchange(self, session: Session, prepared: Prepared) -> tuple[Raw, Samples]:
         """The measured part: a warm connection, the request, gauges sampled meanwhile."""

@@ -15,6 +15,7 @@ from bench.engines.metrics import read_page
 from bench.errors import EngineError, SuiteError
 from bench.records import Route, ServerFacts
 from bench.wire.client import Client
+from bench.wire.machine import MachineLook
 
 _PROBE_TIMEOUT_S = 15.0
 _METRICS_TIMEOUT_S = 30.0  # llama.cpp answers between two batches of a long prefill
@@ -33,6 +34,8 @@ class Session(Struct, frozen=True, kw_only=True, eq=False):
     notes: tuple[str, ...] = ()
     context: ContextVerdict | None = None
     """What the context rules say, where the route names a config."""
+    machine: Mapping[str, MachineLook] = {}
+    """How to look at the machine under the server: by exporter, and `nvml`."""
     log_problem: str | None = None
     """Why the server's log, where there is one, gave no facts."""
 

@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 from bench.wire.loop import loop_factory
+from bench.wire.nvml import open_nvml
 
 _PACKAGES = (
     "ctxbench",
@@ -38,6 +39,8 @@ def environment() -> dict[str, str]:
         "clock_resolution_ns": _clock_resolution(),
         "revision": revision() or "",
     }
+    with open_nvml() as gpus:
+        facts.update(gpus.facts() if gpus is not None else {})
     facts.update((f"version.{name}", found) for name in _PACKAGES if (found := _version(name)))
     return {name: value for name, value in facts.items() if value}
 

@@ -57,6 +57,8 @@ def _route_lines(suite: Suite, route: Route, folder: Path) -> Iterator[str]:
     )
     if route.api_key_env:
         yield f"key: from {_variable(route.api_key_env)}"
+    for exporter in route.exporters:
+        yield f"looks at the machine: {exporter}"
     server = route.server
     if server is None:
         yield "its server is up already, or somebody else sees to it"

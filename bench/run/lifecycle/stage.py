@@ -14,6 +14,7 @@ import msgspec
 from bench.prompting.compose import Composer
 from bench.records import Exchange, Route, RunInfo, Suite
 from bench.run.lifecycle.logfacts import route_tail, with_log_facts
+from bench.run.lifecycle.machine import machine_looks
 from bench.run.lifecycle.routes import Register, Server, check_servers
 from bench.run.lifecycle.serverlog import ServerLog, server_logs
 from bench.run.preflight.checks import Check, check_route
@@ -22,6 +23,7 @@ from bench.run.progress import Phase, Progress
 from bench.run.prompts import composers
 from bench.run.session import Session, api_key, connect
 from bench.wire.client import Client
+from bench.wire.machine import MachineLook
 
 
 def client_for(route: Route) -> Client:
@@ -55,6 +57,7 @@ class Stage:
         self._run: Path | None = None
         self._servers: dict[str, Server] = {}
         self._stacks: dict[str, contextlib.AsyncExitStack] = {}
+        self._machines: dict[str, dict[str, MachineLook]] = {}
         self._salts: dict[str, list[str]] = {}
         self.sessions: dict[str, Session] = {}
         """By route; only those that are open."""
@@ -109,6 +112,7 @@ class Stage:
                 await self.close(other)
         async with contextlib.AsyncExitStack() as stack:
             client = await stack.enter_async_context(client_for(route))
+            self._machines[name] = await stack.enter_async_context(machine_looks(route))
             if route.server is not None:
                 server = Server(route, self._folder, self._register, self._progress.notes.append)
                 stack.push_async_callback(server.stop)
@@ -122,6 +126,7 @@ class Stage:
 
     async def _connect(self, route: Route, client: Client) -> Session:
         session = await self._with_log_facts(await connect(route, client))
+        session = msgspec.structs.replace(session, machine=self._machines.get(route.name, {}))
         session = with_limits(self._suite, session, self._folder)
         self.sessions[route.name] = session
         if route.name in self._servers and self._run is not None:

@@ -16,6 +16,7 @@ from typing import Literal
 from msgspec import Struct
 
 from bench.analysis.verdict import COUNT_TOLERANCE, LAG_MS
+from bench.engines.machine import gauges_of
 from bench.errors import BenchError, EngineError, SuiteError
 from bench.plan.trials import side_tiers
 from bench.records import ClientHealth, Suite
@@ -70,6 +71,7 @@ async def check_route(suite: Suite, session: Session, *, folder: Path) -> list[C
         *await _metrics(session),
         *_log(session, folder),
         *_log_facts(session),
+        *await _machine(session),
         *_limits(suite, session),
         *_context(suite, session),
         *_drafter(suite, session),
@@ -171,6 +173,18 @@ def _log_facts(session: Session) -> Iterable[Check]:
     ]
     if found:
         yield Check(route=name, name="log", state="ok", text=f"it states {', '.join(found)}")
+
+
+async def _machine(session: Session) -> Iterable[Check]:
+    """What each exporter tells; a study goes on without."""
+    name, found = session.route.name, []
+    for source, look in session.machine.items():
+        values, problem = await look()
+        gauges = [f"{g} x {n}" if n > 1 else g for g, n in gauges_of(values).items()]
+        text = problem or f"tells {', '.join(gauges)}"
+        state: State = "warn" if problem else "ok"
+        found.append(Check(route=name, name="machine", state=state, text=f"{source}: {text}"))
+    return found
 
 
 def _limits(suite: Suite, session: Session) -> Iterable[Check]:
