@@ -25,7 +25,7 @@ from bench.records import Endpoint, Failure, Timeouts
 from bench.wire.connection import RulerTransport, keep_alive
 from bench.wire.exchange import Onlooker, Prepared, Raw, Watch, finish, raw_of
 from bench.wire.failures import StatusError, advice, classify, of_status, redact
-from bench.wire.recorder import Recorder
+from bench.wire.recorder import Blocks, Recorder
 
 __all__ = ["Client", "Prepared", "Raw", "Reply", "StatusError", "finish"]
 
@@ -90,6 +90,7 @@ class Client:
         self._measured: httpx.AsyncBaseTransport | None = None
         self._warmer: httpx.AsyncClient | None = None  # the same transport, for ordinary requests
         self._gate = asyncio.Lock()
+        self._blocks = Blocks()
 
     async def __aenter__(self) -> Self:
         context = partial(_ssl_context, self._ca_file, self._insecure)
@@ -192,7 +193,7 @@ class Client:
         far the answer is, off the path of the stamps.
         """
         transport = self._open(self._measured)
-        recorder = Recorder(prepared.limit)
+        recorder = Recorder(prepared.limit, self._blocks)
         watch = Watch(recorder, prepared, sees_upload=self._ruler, onlooker=onlooker)
         headers: dict[str, str] = {}
         failure: Failure | None = None

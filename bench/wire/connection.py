@@ -3,8 +3,9 @@
 An httpx transport (its public seam), made for the requests whose times are measured. Everything that can
 be done before `sent` is: the connection stands, head and body are bytes. `sent` is stamped at the
 write itself, `uploaded` when the kernel has taken the last byte of the body, and every read the
-moment the loop hands it over, before anything looks into it. Per read the hot path stamps and
-appends; chunk framing comes off afterwards, JSON later still.
+moment the loop hands it over, before anything looks into it. The socket is read straight into the
+memory in which the answer is kept; per read the hot path notes when and how much. Chunk framing comes
+off afterwards, JSON later still.
 
 Requests through a proxy do not come here: see `client.py`.
 """
@@ -23,10 +24,10 @@ from typing import Any, cast
 import httpx
 
 from bench.wire.http1 import HEAD_LIMIT, FramingError, Head, parse_head
-from bench.wire.recorder import Recorder, TooLarge
+from bench.wire.recorder import BLOCK, Blocks, Recorder, TooLarge
 
 _PIECE = 256 * 1024
-_READ_BUFFER = 256 * 1024
+_SLICE = 32 * 1024  # bytes unframed between two looks at the sockets: about 0.1 ms
 _IDLE_NS = 3_500_000_000
 """Servers close idle connections after 5 s or so; a request must not meet the closing."""
 
@@ -34,8 +35,8 @@ _IDLE_NS = 3_500_000_000
 class Connection(asyncio.BufferedProtocol):
     """One connection, one exchange at a time.
 
-    `buffer` receives what the socket holds. Connections of one loop may share it: the loop fills it
-    and calls `buffer_updated` in one go.
+    `buffer` receives heads; bodies go to their recorder. Connections of one loop may share it: the
+    loop fills it and calls `buffer_updated` in one go.
     """
 
     def __init__(self, buffer: memoryview) -> None:
@@ -64,29 +65,20 @@ class Connection(asyncio.BufferedProtocol):
             _set_keep_alive(sock)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._buffer
+        return self._recorder.room() if self._in_body and self._recorder else self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         now_ns = time.monotonic_ns()
-        data = bytes(self._buffer[:nbytes])
         recorder = self._recorder
         if recorder is None:
             self.abort()  # an idle connection has nothing to say
             return
         try:
-            if not self._in_body:
-                self._begin(now_ns, data, recorder)
-                return
-            recorder.add(now_ns, data)
-            # A chunked body ends with CR LF CR LF and nothing after it. The last read shows that, or
-            # is shorter than it; anything else cannot be the end and is not looked at.
-            if self._chunked:
-                if (nbytes < 4 or data.endswith(b"\r\n\r\n")) and recorder.unframe():
-                    self._end(now_ns)
-            elif self._left is not None:
-                self._left -= nbytes
-                if self._left <= 0:
-                    self._end(now_ns)
+            if self._in_body:
+                recorder.stamp(now_ns, nbytes)
+                self._look_for_end(recorder, nbytes)
+            else:
+                self._begin(now_ns, bytes(self._buffer[:nbytes]), recorder)
         except (FramingError, TooLarge) as error:
             self._fail(error)
 
@@ -95,10 +87,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.reusable = False
-        if self._in_body and self._left is None and not self._chunked and exc is None:
+        recorder = self._recorder if self._in_body else None
+        if recorder is not None and self._left is None and not self._chunked and exc is None:
             self._end(time.monotonic_ns())  # the connection's end is this body's end
-        else:
-            self._fail(exc or ConnectionResetError("the server closed the connection"))
+            return
+        if recorder is not None and self._chunked:
+            recorder.unframe()  # its end may be among what nobody has looked at
+            if recorder.is_complete:
+                self._end(recorder.last_ns)
+                return
+        self._fail(exc or ConnectionResetError("the server closed the connection"))
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -166,13 +164,32 @@ class Connection(asyncio.BufferedProtocol):
         recorder.begin(now_ns, head.status, chunked=self._chunked)
         if rest:
             recorder.add(now_ns, rest)
-            if self._left is not None:
-                self._left -= len(rest)
-        if (self._left is not None and self._left <= 0) or (self._chunked and recorder.unframe()):
-            self._end(now_ns)
+        if self._chunked:
+            self._verify(recorder)  # whatever it ends with: nonsense shows at the start
+        else:
+            self._look_for_end(recorder, len(rest))
         if self._answered is not None and not self._answered.done():
             self._answered.set_result(head)
         self._wake()
+
+    def _look_for_end(self, recorder: Recorder, nbytes: int) -> None:
+        if self._chunked:
+            if recorder.may_be_over:
+                self._verify(recorder)
+        elif self._left is not None:
+            self._left -= nbytes
+            if self._left <= 0:
+                self._end(recorder.last_ns)
+
+    def _verify(self, recorder: Recorder) -> None:
+        """Whether the last chunk has come: a slice now, the next after a look at the sockets."""
+        if recorder is not self._recorder:
+            return  # it broke meanwhile
+        recorder.unframe(_SLICE)
+        if recorder.is_complete:
+            self._end(recorder.last_ns)
+        elif not recorder.is_unframed:
+            asyncio.get_running_loop().call_soon(self._verify, recorder)
 
     def _end(self, now_ns: int) -> None:
         if self._recorder is not None and self._recorder.broken is not None:
@@ -232,11 +249,12 @@ class RulerTransport(httpx.AsyncBaseTransport):
         self._ssl = ssl_context
         self._limit = limit
         self._idle: dict[Key, list[tuple[Connection, int]]] = {}  # since when, the freshest last
-        self._buffer = memoryview(bytearray(_READ_BUFFER))
+        self._buffer = memoryview(bytearray(BLOCK))
+        self._blocks = Blocks()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         given = request.extensions.get("recorder")
-        recorder = given if isinstance(given, Recorder) else Recorder(self._limit)
+        recorder = given if isinstance(given, Recorder) else Recorder(self._limit, self._blocks)
         url = request.url
         key = (url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80))
         connection = self._pop(key) or await self._open(key, request.extensions)

@@ -158,7 +158,7 @@ class Watch:
         return Failure(kind="idle_timeout", message=message), recorder.last_ns + _ns(limits.idle_s)
 
     def _ends_with_done(self) -> bool:
-        return self.decoder.done or b"data: [DONE]" in self._recorder.tail[-64:]
+        return self.decoder.done or b"data: [DONE]" in self._recorder.tail
 
 
 def raw_of(
@@ -242,11 +242,17 @@ async def _judge(raw: Raw, prepared: Prepared) -> tuple[Answer, Failure | None]:
         message = f"the server compressed its stream ({encoding}) though identity was asked for"
         return Answer(), Failure(kind="malformed", message=message, status=200)
     async with prepared.gate:
+        fed = 0
         while not raw.recorder.is_empty:
             for at_ns, data in raw.recorder.take(_SLICE):
                 for start in range(0, len(data), _SLICE):
-                    raw.decoder.feed(at_ns - raw.sent_ns, data[start : start + _SLICE])
-                    await asyncio.sleep(0)
+                    piece = data[start : start + _SLICE]
+                    raw.decoder.feed(at_ns - raw.sent_ns, piece)
+                    fed += len(piece)
+                    if fed >= _SLICE:
+                        fed = 0
+                        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # and a look at the sockets: a server may have hung up after its answer
     answer = raw.decoder.finish()
     broken = raw.failure
     if broken is None and raw.recorder.broken is not None:

@@ -4,25 +4,60 @@ from __future__ import annotations
 
 import asyncio
 from array import array
+from bisect import bisect_left
 
 import httpx
 
 from bench.wire.http1 import Dechunker, FramingError
+
+BLOCK = 256 * 1024
+"""Bytes of one piece of memory to read into."""
+_LEAST = 16 * 1024  # room that a read finds at least
+_SPARE = 128  # blocks kept for the next exchange: 32 MB
+_BLANK_LINE = b"\r\n\r\n"
+_TAIL = 64
 
 
 class TooLarge(httpx.RemoteProtocolError):
     """More bytes than any honest answer has."""
 
 
+class Blocks:
+    """Memory to read into, used again and again: the kernel clears every page of new memory at its
+    first touch, and that alone takes longer than the reading.
+    """
+
+    def __init__(self) -> None:
+        self._spare: list[bytearray] = []
+
+    def take(self) -> bytearray:
+        return self._spare.pop() if self._spare else bytearray(BLOCK)
+
+    def give(self, block: bytearray) -> None:
+        """Take back what nobody reads into any more."""
+        if len(block) == BLOCK and len(self._spare) < _SPARE:
+            self._spare.append(block)
+
+
 class Recorder:
-    """Stamps are monotonic nanoseconds, not yet relative to `sent`."""
+    """Stamps are monotonic nanoseconds, not yet relative to `sent`.
+
+    The socket is read straight into `room()`; `stamp` notes when, and how much. A read lies in one
+    block. Everything else happens when what was read is taken.
+    """
 
     __slots__ = (
+        "_block",
+        "_blocks",
         "_dechunker",
+        "_ends",
+        "_from",
+        "_held",
         "_quiet_ns",
-        "_raw",
-        "_raw_ns",
-        "_taken",
+        "_stamps",
+        "_start",
+        "_view",
+        "_waiting",
         "broken",
         "connect_ns",
         "ended_ns",
@@ -38,7 +73,7 @@ class Recorder:
         "uploaded_ns",
     )
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, blocks: Blocks | None = None) -> None:
         self.limit = limit
         self.size = 0
         """Bytes of the body so far, with its framing."""
@@ -57,10 +92,16 @@ class Recorder:
         """Done when the body has ended; failed when it broke."""
         self.broken: FramingError | None = None
         """The server's chunks made no sense from some point on; nothing after it is kept."""
-        self._raw: list[bytes] = []
-        self._raw_ns: array[int] = array("q")
+        self._blocks = blocks or Blocks()
+        self._held: list[tuple[int, bytearray]] = []  # (place of its first byte, block), the last one open
+        self._block = bytearray()
+        self._view = memoryview(self._block)
+        self._start = 0  # place of the open block's first byte
+        self._stamps: array[int] = array("q")  # of the reads that are still framed
+        self._ends: array[int] = array("q")  # and the places where they end
+        self._from = 0  # the place up to which the framing is off
+        self._waiting = 0  # bytes in `reads`
         self._quiet_ns = 0
-        self._taken = 0
         self._dechunker: Dechunker | None = None
 
     def start(self, now_ns: int) -> None:
@@ -73,80 +114,131 @@ class Recorder:
         self.status = status
         self._dechunker = Dechunker() if chunked else None
 
-    def add(self, now_ns: int, data: bytes) -> None:
-        """The hot path: keep one read."""
-        self._raw_ns.append(now_ns)
-        self._raw.append(data)
-        self.size += len(data)
+    # --- the hot path
+
+    def room(self) -> memoryview:
+        """Where the next read goes."""
+        used = self.size - self._start
+        if len(self._view) - used < _LEAST:
+            self._open(self._blocks.take())
+            used = 0
+        return self._view[used:]
+
+    def stamp(self, now_ns: int, nbytes: int) -> None:
+        """So many bytes have come into `room()`. Raises TooLarge."""
+        self.size += nbytes
+        self._stamps.append(now_ns)
+        self._ends.append(self.size)
         if self.size > self.limit:
             raise TooLarge(f"the answer is larger than {self.limit} bytes")
 
     @property
+    def may_be_over(self) -> bool:
+        """Whether a chunked body can have ended: it does so with an empty line, which few others are."""
+        used = self.size - self._start
+        return used < len(_BLANK_LINE) or self._block.endswith(_BLANK_LINE, 0, used)
+
+    # --- what is known without looking into the bytes
+
+    def add(self, now_ns: int, data: bytes) -> None:
+        """Keep one read that lies elsewhere. Raises TooLarge."""
+        room = self.room()
+        if len(data) > len(room):
+            self._open(bytearray(data))
+        else:
+            room[: len(data)] = data
+        self.stamp(now_ns, len(data))
+
+    @property
     def pending(self) -> int:
-        """About how many bytes are kept and not yet taken (framing counts as kept)."""
-        return 0 if self.is_empty else self.size - self._taken
+        """How many bytes are kept and not yet taken (framing counts while it is on)."""
+        return self.size - self._from + self._waiting
 
     @property
     def last_ns(self) -> int:
         """When anything last arrived; `sent` before that."""
-        if self._raw_ns:
-            return self._raw_ns[-1]
+        if self._stamps:
+            return self._stamps[-1]
         return max(self._quiet_ns, self.headers_ns or 0, self.sent_ns)
 
     @property
     def tail(self) -> bytes:
-        """The last read, with its framing if that is still on."""
-        if self._raw:
-            return self._raw[-1]
-        return self.reads[-1][1] if self.reads else b""
+        """The last few bytes that came, with their framing."""
+        used = self.size - self._start
+        return bytes(self._view[max(0, used - _TAIL) : used])
 
-    def unframe(self, most: int | None = None) -> bool:
-        """Take the framing off what has come, or off the first `most` bytes of it (and a read more).
+    @property
+    def is_unframed(self) -> bool:
+        """The framing is off everything that came."""
+        return not self._stamps
 
-        True when the last chunk was among it, or nonsense.
-        """
-        dechunker = self._dechunker
-        raw, stamps = self._next(most)
-        if self.broken is not None:
-            return True
-        try:
-            for now_ns, data in zip(stamps, raw, strict=True):
-                body = dechunker.feed(data) if dechunker else data
-                if body:
-                    self.read_ns.append(now_ns)
-                    self.read_bytes.append(len(body))
-                    self.reads.append((now_ns, body))
-        except FramingError as error:
-            self.broken = error
-            return True
-        return dechunker.ended if dechunker else False
-
-    def take(self, most: int | None = None) -> list[tuple[int, bytes]]:
-        """Body reads that were not taken yet; with `most`, about that many bytes of them."""
-        if not self.reads:
-            self.unframe(most)
-        reads, self.reads = self.reads, []
-        if most is None and self._raw:
-            self.unframe()
-            reads += self.reads
-            self.reads = []
-        self._taken += sum(len(data) for _, data in reads)
-        return reads
+    @property
+    def is_complete(self) -> bool:
+        """The last chunk was among what is unframed, or nonsense was."""
+        return self.broken is not None or (self._dechunker is not None and self._dechunker.ended)
 
     @property
     def is_empty(self) -> bool:
         """Everything that came has been taken."""
-        return not self._raw and not self.reads
+        return not self._stamps and not self.reads
 
-    def _next(self, most: int | None) -> tuple[list[bytes], array[int]]:
-        count = len(self._raw)
+    # --- afterwards
+
+    def unframe(self, most: int | None = None) -> None:
+        """Take the framing off what has come, or off the first `most` bytes of it (and a read more)."""
+        for now_ns, data in self._next(most):
+            try:
+                body = self._dechunker.feed(data) if self._dechunker else data
+            except FramingError as error:
+                self.broken = error
+            if self.broken is not None:
+                return
+            if body:
+                self.read_ns.append(now_ns)
+                self.read_bytes.append(len(body))
+                self.reads.append((now_ns, body))
+                self._waiting += len(body)
+
+    def take(self, most: int | None = None) -> list[tuple[int, bytes]]:
+        """Body reads that were not taken yet; with `most`, about that many bytes of them."""
+        if most is None or not self.reads:
+            self.unframe(most)
+        reads, self.reads = self.reads, []
+        self._waiting = 0
+        if self.over.done() and self.is_unframed:
+            for _, block in self._held:
+                self._blocks.give(block)
+            self._held.clear()
+        return reads
+
+    def _next(self, most: int | None) -> list[tuple[int, bytes]]:
+        """The first reads that are still framed, copied out of their blocks."""
+        count = len(self._ends)
         if most is not None:
-            size = count = 0
-            while size < most and count < len(self._raw):
-                size += len(self._raw[count])
-                count += 1
-        raw, self._raw = self._raw[:count], self._raw[count:]
-        stamps, self._raw_ns = self._raw_ns[:count], self._raw_ns[count:]
-        if stamps:
-            self._quiet_ns = stamps[-1]
-        return raw, stamps
+            count = min(count, bisect_left(self._ends, self._from + most) + 1)
+        reads = []
+        start = self._from
+        for now_ns, end in zip(self._stamps[:count], self._ends[:count], strict=True):
+            first, block = self._block_of(start)
+            reads.append((now_ns, bytes(memoryview(block)[start - first : end - first])))
+            start = end
+        if reads:
+            self._quiet_ns = reads[-1][0]
+            self._block_of(start)  # gives back what has been copied to its end
+            self._from = start
+        if reads:
+            self._block_of(start)  # gives back what has been copied to its end
+        del self._stamps[:count], self._ends[:count]
+        return reads
+
+    def _block_of(self, place: int) -> tuple[int, bytearray]:
+        """The block with that place; those before it are given back."""
+        while len(self._held) > 1 and place >= self._held[1][0]:
+            self._blocks.give(self._held.pop(0)[1])
+        return self._held[0]
+
+    def _open(self, block: bytearray) -> None:
+        self._start = self.size
+        self._block = block
+        self._view = memoryview(block)
+        self._held.append((self.size, block))

@@ -119,3 +119,49 @@ def test_a_connection_the_server_wants_closed_is_not_used_again() -> None:
     over, _, connection, _ = feed([b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"])
     assert over == [True]
     assert not connection.idle
+
+
+LONG = [b"%x\r\n%s\r\n" % (1000, b"x" * 1000)] * 150
+
+
+def test_the_end_of_a_long_body_is_verified_in_slices_between_which_others_are_served() -> None:
+    async def main() -> tuple[int, int | None, int]:
+        recorder = Recorder(10**9)
+        connection = Connection(memoryview(bytearray(65536)))
+        connection.connection_made(Wire())
+        task = asyncio.create_task(connection.request(b"", b"", recorder))
+        await asyncio.sleep(0)
+        for piece in (CHUNKED, *LONG, b"0\r\n\r\n"):
+            connection.get_buffer(-1)[: len(piece)] = piece
+            connection.buffer_updated(len(piece))
+        last_ns = recorder.last_ns
+        turns = 0
+        while not recorder.over.done() and turns < 1000:
+            turns += 1
+            await asyncio.sleep(0)
+        await task
+        assert recorder.ended_ns == last_ns  # the stamp of the read, whenever its meaning was found
+        return turns, recorder.ended_ns, sum(recorder.read_bytes)
+
+    turns, _, size = asyncio.run(main())
+    assert size == 150_000
+    assert turns >= 4  # 151,500 framed bytes in slices of 32 KB
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_connection_lost_right_after_the_last_read_has_lost_only_what_did_not_come(whole: bool) -> None:
+    async def main() -> tuple[bool, str]:
+        recorder = Recorder(10**9)
+        connection = Connection(memoryview(bytearray(65536)))
+        connection.connection_made(Wire())
+        task = asyncio.create_task(connection.request(b"", b"", recorder))
+        await asyncio.sleep(0)
+        for piece in (CHUNKED, *LONG, b"0\r\n\r\n" if whole else b"0\r\n"):
+            connection.get_buffer(-1)[: len(piece)] = piece
+            connection.buffer_updated(len(piece))
+        connection.connection_lost(None)
+        await task
+        error = recorder.over.exception()
+        return connection.idle, str(error or "")
+
+    assert asyncio.run(main()) == (False, "" if whole else "the server closed the connection")

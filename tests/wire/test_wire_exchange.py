@@ -166,6 +166,7 @@ def test_a_connection_the_server_has_closed_is_never_used_again() -> None:
     async def post(talk: Conversation) -> None:
         await talk.stream(TEXT, END)
         talk.writer.close()
+        await talk.writer.wait_closed()
 
     async def main() -> list[str | None]:
         kinds = []
