@@ -5,8 +5,10 @@ from __future__ import annotations
 from statistics import median
 
 from bench.analysis.answers import KEPT_CHARACTERS, Equivalence, NeedleScore
+from bench.report import sources
 from bench.report.content import Content
 from bench.report.escape import visible
+from bench.report.told import Table, Told
 
 TASKS_POOLED = "Tables and crossovers keep tasks apart; plots and the winner map show all of them together."
 NEEDLE_HEAD = ("route", "tier", "condition", "answers", "score", "found at depth")
@@ -26,8 +28,27 @@ def task_lines(content: Content) -> list[str]:
     """The tasks of a report with more than one, and how easily a drafter follows their answers."""
     if len(content.tasks) < 2:
         return []
-    lines = [f"{visible(task, 60)}: {kind} acceptance expected" for task, kind in content.tasks.items()]
+    lines: list[str] = [
+        Told(f"{visible(task, 60)}: {kind} acceptance expected", sources.SUITE)
+        for task, kind in content.tasks.items()
+    ]
     return [*lines, TASKS_POOLED]
+
+
+def needle_table(content: Content) -> Table | None:
+    """How many needles were found again; `None` where none were hidden."""
+    rows = tuple(needle_rows(content))
+    return (
+        Table(title="Needles", head=NEEDLE_HEAD, rows=rows, note=NEEDLE_NOTE, right=(1, 3)) if rows else None
+    )
+
+
+def greedy_table(content: Content) -> Table | None:
+    """Greedy answers side by side; `None` where no two can be compared."""
+    rows, note = tuple(greedy_rows(content)), greedy_notes(content)
+    return (
+        Table(title="Greedy answers", head=GREEDY_HEAD, rows=rows, note=note, right=(3, 4)) if rows else None
+    )
 
 
 def needle_rows(content: Content) -> list[tuple[str, ...]]:
@@ -35,11 +56,9 @@ def needle_rows(content: Content) -> list[tuple[str, ...]]:
     return [
         (
             visible(one.route, 60),
-            f"{one.tier:,}",
+            Told(f"{one.tier:,}", sources.PLANNED),
             one.condition,
-            str(one.answers),
-            f"{one.score:.0%}",
-            _by_depth(one),
+            *(Told(text, NEEDLE_NOTE) for text in (str(one.answers), f"{one.score:.0%}", _by_depth(one))),
         )
         for one in content.needle_scores
     ]
@@ -53,6 +72,7 @@ def _by_depth(one: NeedleScore) -> str:
 def greedy_rows(content: Content) -> list[tuple[str, ...]]:
     """One row a pair of routes and tier, or a route against itself, under `GREEDY_HEAD`."""
     several = len({one.task for one in content.equivalences}) > 1
+    note = greedy_notes(content)
     rows: list[tuple[str, ...]] = []
     for one in content.equivalences:
         tier = f"{one.tier:,}" + (f" {visible(one.task, 60)}" if several else "")
@@ -61,11 +81,11 @@ def greedy_rows(content: Content) -> list[tuple[str, ...]]:
             (
                 visible(one.route, 60),
                 "itself (replay, cold)" if itself else visible(one.base, 60),
-                tier,
-                str(len(one.divergences)),
-                str(one.identical),
-                _share(one),
-                _earliest(one),
+                Told(tier, sources.PLANNED),
+                *(
+                    Told(text, note)
+                    for text in (str(len(one.divergences)), str(one.identical), _share(one), _earliest(one))
+                ),
             )
         )
     return rows

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from bench.analysis.answers import Answer, Answers, Equivalence, Key, NeedleScore
 from bench.analysis.crossover import Arrival, Curves
+from bench.analysis.machine import PhaseUse, phase_uses
 from bench.journal import Entry, read_run
 from bench.records import (
     Comparison,
@@ -24,6 +25,7 @@ from bench.records import (
     RunInfo,
     Summary,
 )
+from bench.report.cost import Cost, cost_of
 from bench.report.escape import visible
 from bench.report.gaps import GapCounts
 
@@ -71,6 +73,8 @@ class Detail(Struct, frozen=True, kw_only=True):
     """Start of the answer, or of what the server said instead; one harmless line."""
     prompt: str
     """Which prompt it was: the start of its hash, and its salt."""
+    cost: Cost = Cost()
+    machine: tuple[PhaseUse, ...] = ()
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -399,6 +403,8 @@ def reduce_exchange(exchange: Exchange, source: str) -> Detail:
         kv_usage=_column(samples.kv_usage, picked),
         said=visible(said, 280),
         prompt=visible(f"{exchange.prompt.sha256[:12]}, salt: {exchange.prompt.salt}", 120),
+        cost=cost_of(exchange),
+        machine=phase_uses(exchange),
     )
 
 

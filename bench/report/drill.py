@@ -10,7 +10,8 @@ from msgspec import Struct
 from bench.records import Measurement
 from bench.report.content import Content, Detail
 from bench.report.escape import visible
-from bench.report.grid import verdict_key, witnesses
+from bench.report.grid import verdict_key
+from bench.report.witness import witnesses
 from bench.report.words import reason_text, verdict_text
 
 BUDGET = 2_500_000

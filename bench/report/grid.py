@@ -10,6 +10,7 @@ from bench.records import Measurement
 from bench.report.content import Cell, Content, cells
 from bench.report.escape import visible
 from bench.report.quantities import MISSING, QUANTITIES, TABLE, spread_percent, write
+from bench.report.witness import witnesses
 from bench.report.words import bare_reason, verdict_text
 
 WITH_SPREAD = {"ttft_s", "decode_tok_s", "total_s"}
@@ -135,28 +136,3 @@ def why_missing(cell: Cell, key: str) -> str:
     if not reasons:
         return f"{QUANTITIES[key].label} was not measured"
     return min(reasons.items(), key=lambda item: (-item[1], item[0]))[0]
-
-
-CLOCK = "client clock (monotonic, stamped when the bytes arrived)"
-# Where a number has no witness of its own, those of what it is made of; times are always ours.
-_MADE_OF = {
-    "acceptance": ("accepted_tokens", "draft_tokens"),
-    "acceptance_length": ("accepted_tokens", "drafts"),
-    "prefix_reuse": ("cached_tokens", "prompt_tokens"),
-    "decode_tok_s": ("output_tokens",),
-}
-_CLOCKED = {"ttft_s", "total_s", "decode_tok_s", "tpot_s", "icl_p50_s", "icl_p99_s", "icl_max_s"}
-
-
-def witnesses(measurements: tuple[Measurement, ...], key: str) -> str:
-    """Where a quantity was read, over several measurements; empty when nobody has it."""
-    having = [m for m in measurements if getattr(m, key) is not None]
-    found: dict[str, None] = {}
-    for one in having:
-        own = (key,) if key in one.sources else _MADE_OF.get(key, ())
-        for name in own:
-            if name in one.sources:
-                label = "" if name == key else name.replace("_", " ") + ": "
-                found[label + visible(one.sources[name], 120)] = None
-    clock = [CLOCK] if having and key in _CLOCKED and not any(key in m.sources for m in having) else []
-    return ", ".join([*clock, *sorted(found)])

@@ -8,24 +8,33 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from bench.report import answers, markdown, words
+from bench.report import answers, markdown, sources, words
+from bench.report.choice import choices, said, why
+from bench.report.conditions import client_table
 from bench.report.content import Content
-from bench.report.drill import drill
+from bench.report.drafts import acceptance_table
+from bench.report.drill import FIELDS, drill
 from bench.report.escape import visible
 from bench.report.grid import WITH_SPREAD, grid
+from bench.report.law_table import law_table
+from bench.report.machine import machine_table
 from bench.report.plots import Plot
 from bench.report.quantities import QUANTITIES, TABLE
+from bench.report.setting import setting_rows
 from bench.report.style import inline_svg, looks
+from bench.report.told import Table, Told, source_of
 
 _TEMPLATES = Path(__file__).parent / "templates"
 EXCLUDED_SHOWN = 50
+SOURCE_SHOWN = 1_500
+"""Characters of a source that a reader who points at a figure is shown."""
 
 
 def render(content: Content, plots: Sequence[Plot] = ()) -> str:
@@ -35,6 +44,7 @@ def render(content: Content, plots: Sequence[Plot] = ()) -> str:
         lstrip_blocks=True,
     )  # fmt: skip
     environment.filters["shown"] = visible
+    environment.filters["source"] = lambda text: visible(source_of(text), SOURCE_SHOWN)
     script = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
     page = environment.get_template("report.html.j2")
     return page.render(
@@ -68,33 +78,68 @@ def _texts(content: Content) -> dict[str, Any]:
         "grid": grid(content),
         "spreads": sorted(WITH_SPREAD),
         "columns": [QUANTITIES[key] for key in TABLE],
-        "headline": words.headline(content),
+        "choices": _choices(content),
         "crossovers": words.crossover_lines(content),
-        "comparisons": words.comparison_rows(content),
-        "comparison_head": words.COMPARISON_HEAD,
-        "comparison_note": words.COMPARISON_NOTE,
-        "needles": answers.needle_rows(content),
-        "needle_head": answers.NEEDLE_HEAD,
-        "needle_note": answers.NEEDLE_NOTE,
-        "greedy": answers.greedy_rows(content),
-        "greedy_head": answers.GREEDY_HEAD,
-        "greedy_note": answers.greedy_notes(content),
+        "compared": _present(words.comparison_table(content), acceptance_table(content)),
+        "answered": _present(answers.needle_table(content), answers.greedy_table(content)),
+        "laws": _present(law_table(content)),
+        "client": _present(client_table(content), machine_table(content)),
         "tasks": answers.task_lines(content),
         "reuse": words.reuse_lines(content),
         "tokenisation": words.tokenisation_lines(content),
-        "setting": markdown.setting_rows(content),
-        "notes": [visible(note, 1000) for run in content.runs for note in run.info.notes]
-        + words.cell_warnings(content),
-        "warnings": words.warnings(content),
+        "setting": setting_rows(content),
+        "warnings": [
+            *(Told(visible(note, 1000), sources.NOTE) for run in content.runs for note in run.info.notes),
+            *words.cell_warnings(content),
+            *words.warning_lines(content),
+        ],
         "reading": markdown.READING,
         "remedies": words.remedies(found),
         "excluded": [words.excluded_line(one) for one in found[:EXCLUDED_SHOWN]],
         "excluded_more": max(0, len(found) - EXCLUDED_SHOWN),
         "boundary": words.boundary_lines(content),
+        "planned": sources.PLANNED,
+        "conditions": sources.CONDITION,
+        "environment_source": sources.ENVIRONMENT,
         "definitions": markdown.definition_rows(content),
+        "trial_head": [*_trial_head()],
         "drill": trials,
         "drill_json": Markup(trials.json),  # noqa: S704 - JSON without `<`, see drill.py
     }
+
+
+def _present(*tables: Table | None) -> list[Table]:
+    return [one for one in tables if one is not None]
+
+
+def _choices(content: Content) -> list[dict[str, Any]]:
+    """The answers for the first screen."""
+    look = looks(content.routes)
+    return [
+        {
+            "tier": one.tier,
+            "condition": one.condition,
+            "spans": [
+                {"text": said(span), "colors": [look[name].color for name in span.routes]}
+                for span in one.spans
+            ],
+            "borders": Told(one.borders, why(one)),
+            "excluded": Told(one.excluded, sources.EXCLUDED),
+        }
+        for one in choices(content)
+    ]
+
+
+def _trial_head() -> Iterator[tuple[int, str, str | None, str]]:
+    """Columns of the list of trials: place in a trial's values, name, unit (`None`: no number), source."""
+    yield FIELDS.index("trial"), "trial", None, sources.TRIAL
+    yield FIELDS.index("tier"), "tier", "tok", sources.PLANNED
+    yield FIELDS.index("condition"), "condition", None, sources.CONDITION
+    shown = {"ttft": "ttft_s", "decode": "decode_tok_s", "acceptance": "acceptance", "reuse": "prefix_reuse"}
+    for field, key in {**shown, "total": "total_s"}.items():
+        one = QUANTITIES[key]
+        yield FIELDS.index(field), one.label, one.unit, f"{one.definition} Open the trial for its witness."
+    yield FIELDS.index("verdict"), "verdict", None, sources.TRIAL
 
 
 def visible_lines(text: str) -> str:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from bench.records import Measurement, Route, RunInfo, ServerFacts
-from bench.report import answers, words
+from bench.records import Measurement
+from bench.report import answers, sources, words
+from bench.report.choice import choice_table
+from bench.report.conditions import client_table
 from bench.report.content import Content
+from bench.report.drafts import acceptance_table
 from bench.report.escape import markdown as safe
 from bench.report.escape import visible
-from bench.report.grid import Grid, Value, grid, witnesses
+from bench.report.grid import Grid, Value, grid
+from bench.report.law_table import law_table
+from bench.report.machine import machine_table
 from bench.report.quantities import MISSING, QUANTITIES, TABLE
+from bench.report.setting import setting_rows
+from bench.report.told import Table
+from bench.report.witness import witnesses
 
 EXCLUDED_SHOWN = 50
 SUITE_LINES = 2_000
@@ -27,24 +35,26 @@ PICTURES = (
 
 def render(content: Content, pictures: Iterable[str] = ()) -> str:
     """The whole report; `pictures` are names of plots that lie in `plots/` beside it."""
-    table = grid(content)
     titles = ", ".join(safe(run.info.suite.name) for run in content.runs) or "nothing"
     parts = [
         f"# Long-context benchmark: {titles}",
         "\n".join(_opening(content)),
-        _section("Performance", _performance(table)),
-        _section("Crossover", words.join(_safe(words.crossover_lines(content)))),
-        _section("Comparison", _comparison(content)),
-        _section("Needles", _noted(answers.NEEDLE_HEAD, answers.needle_rows(content), answers.NEEDLE_NOTE)),
-        _section(
-            "Greedy answers",
-            _noted(answers.GREEDY_HEAD, answers.greedy_rows(content), answers.greedy_notes(content)),
+        _tables(choice_table(content)),
+        _section("Performance", _performance(grid(content))),
+        _section("Crossover", _listed(words.crossover_lines(content), "crossover")),
+        _tables(
+            words.comparison_table(content),
+            acceptance_table(content),
+            answers.needle_table(content),
+            answers.greedy_table(content),
         ),
         _section("Prefix reuse of replays", words.join(_safe(words.reuse_lines(content)))),
-        _pictures(set(pictures)),
+        _tables(law_table(content)),
+        _pictures(list(pictures)),
         _section("Setting", setting_table(content)),
         _section("Tasks", words.join(_safe(answers.task_lines(content)))),
         _section("Tokenisation", words.join(_safe(words.tokenisation_lines(content)))),
+        _tables(client_table(content), machine_table(content)),
         _section("Warnings and fallback", words.join(_warnings(content))),
         _section("Excluded trials", words.join(_excluded(content))),
         _section("Boundary of what was tested", words.join(_safe(words.boundary_lines(content)))),
@@ -54,24 +64,15 @@ def render(content: Content, pictures: Iterable[str] = ()) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def setting_rows(content: Content) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the setting table: a property a row, a route a column; plain texts."""
-    pairs = [(run.info, route) for run in content.runs for route in run.info.suite.routes]
-    columns = [_setting(info, route) for info, route in pairs]
-    names = list(dict.fromkeys(name for column in columns for name in column))
-    rows = [[name, *(column.get(name, MISSING) for column in columns)] for name in names]
-    return ["", *(route.name for _, route in pairs)], [row for row in rows if set(row[1:]) != {MISSING}]
-
-
 def setting_table(content: Content) -> str:
     """The setting table in Markdown."""
     head, rows = setting_rows(content)
     return table_of(head, rows) if len(head) > 1 else ""
 
 
-def table_of(head: Sequence[str], rows: Iterable[Sequence[str]], right: int | None = None) -> str:
-    """A Markdown table of untrusted texts; columns from `right` on are aligned right."""
-    rule = ["--:" if right is not None and i >= right else "---" for i in range(len(head))]
+def table_of(head: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> str:
+    """A Markdown table of untrusted texts; columns in `right` are aligned right."""
+    rule = ["--:" if i in right else "---" for i in range(len(head))]
     lines = [_line(safe(text) for text in head), _line(rule)]
     return "\n".join(lines + [_line(safe(text) for text in row) for row in rows])
 
@@ -115,13 +116,21 @@ def _performance(table: Grid) -> str:
     return "\n".join(lines) + ("\n" + "  \n".join(notes) if notes else "")
 
 
-def _comparison(content: Content) -> str:
-    return _noted(words.COMPARISON_HEAD, words.comparison_rows(content), words.COMPARISON_NOTE)
+def _tables(*tables: Table | None) -> str:
+    """A section for each table, with its footnote; nothing for one that is not there."""
+    return "\n\n".join(
+        _section(one.title, f"{table_of(one.head, one.rows, one.right)}\n\n{safe(one.note, 1000)}")
+        for one in tables
+        if one is not None
+    )
 
 
-def _noted(head: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> str:
-    """A table with what it means below it; nothing where it has no rows."""
-    return table_of(head, rows) + f"\n\n{safe(note, 1000)}" if rows else ""
+def _listed(lines: Sequence[str], key: str) -> str:
+    """A list with the definition and the witness of its figures below it."""
+    if not lines:
+        return ""
+    _, definition, witness = sources.DERIVED[key]
+    return words.join(_safe(lines)) + f"\n\n{safe(f'{definition} Witness: {witness}.', 1000)}"
 
 
 def _cell(value: Value) -> str:
@@ -129,42 +138,18 @@ def _cell(value: Value) -> str:
     return value.text + mark + (f" {value.spread.replace('<', '&lt;')}" if value.spread else "")
 
 
-def _pictures(names: set[str]) -> str:
-    return "\n\n".join(f"![{title}](plots/{name}.png)" for name, title in PICTURES if name in names)
-
-
-def _setting(info: RunInfo, route: Route) -> dict[str, str]:
-    facts = info.facts.get(route.name, ServerFacts())
-    speculation, request = route.speculation, route.request
-    tokenizer = info.tokenizers.get(route.name)
-    declared = f"{speculation.method}, k = {speculation.num_speculative_tokens}" if speculation else "none"
-    rows = {
-        "model": facts.model or route.model,
-        "engine": " ".join(part for part in (facts.engine, facts.version) if part),
-        "speculation declared": declared,
-        "k seen": _count(facts.num_speculative_tokens),
-        "served limit (tok)": _count(facts.max_model_len),
-        "drafter limit (tok)": _count(facts.drafter_limit),
-        "prefix block (tok)": _count(facts.block_size),
-        "KV capacity (tok)": _count(facts.kv_capacity_tokens),
-        "prefix caching": None if facts.prefix_caching is None else ("on" if facts.prefix_caching else "off"),
-        **route.setting,
-        "tokenizer": f"{tokenizer.kind} {tokenizer.name} {tokenizer.sha256[:12]}" if tokenizer else None,
-        "request": f"{request.endpoint}, temperature {request.temperature:g}"
-        + (", ignore_eos" if request.ignore_eos else ""),
-        "TLS": "not verified" if route.insecure else None,
-    }
-    return {name: text for name, text in rows.items() if text}
-
-
-def _count(value: int | None) -> str | None:
-    return None if value is None else f"{value:,}"
+def _pictures(names: Sequence[str]) -> str:
+    return "\n\n".join(
+        f"![{title}](plots/{name}.png)"
+        for picture, title in PICTURES
+        for name in names
+        if name.partition("-")[0] == picture
+    )
 
 
 def _warnings(content: Content) -> list[str]:
     notes = [note for run in content.runs for note in run.info.notes]
-    found = [f"{text} ({count} x)" for text, count in words.warnings(content)]
-    return _safe([*notes, *found, *words.cell_warnings(content)]) or ["None."]
+    return _safe([*notes, *words.warning_lines(content), *words.cell_warnings(content)]) or ["None."]
 
 
 def _excluded(content: Content) -> list[str]:
@@ -177,12 +162,13 @@ def _excluded(content: Content) -> list[str]:
     return lines
 
 
-def definition_rows(content: Content) -> list[list[str]]:
-    """Quantity, definition and witness of everything the performance table shows."""
+def definition_rows(content: Content) -> list[tuple[str, str, str]]:
+    """Number, definition and witness: the measured ones first, then what is computed from them."""
     found: tuple[Measurement, ...] = content.measurements
-    return [
-        [QUANTITIES[key].label, QUANTITIES[key].definition, witnesses(found, key) or MISSING] for key in TABLE
+    measured = [
+        (QUANTITIES[key].label, QUANTITIES[key].definition, witnesses(found, key) or MISSING) for key in TABLE
     ]
+    return measured + list(sources.DERIVED.values())
 
 
 def _definitions(content: Content) -> str:

@@ -8,10 +8,12 @@ from statistics import median
 
 from bench.analysis.prefill import PrefillLaw
 from bench.records import Comparison, Crossover, Estimate, Measurement, Reason
+from bench.report import sources
 from bench.report.content import Content, Run, cells
 from bench.report.escape import visible
 from bench.report.limit import limit_lines
 from bench.report.quantities import MISSING, QUANTITIES, significant, write
+from bench.report.told import Table, Told
 
 COMPARED = ("ttft_s", "decode_tok_s", "total_s")
 """Quantities that stand in the comparison table."""
@@ -41,9 +43,10 @@ def remedies(measurements: Iterable[Measurement]) -> list[str]:
 
     counts = Counter(reason.id for one in measurements for reason in one.verdict.reasons)
     return [
-        f"{count} x {bare_reason(name)}: {REASONS[name].todo}"
-        if name in REASONS
-        else f"{count} x {bare_reason(name)}"
+        Told(
+            f"{count} x {bare_reason(name)}" + (f": {REASONS[name].todo}" if name in REASONS else ""),
+            sources.COUNTED,
+        )
         for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     ]
 
@@ -125,6 +128,15 @@ COMPARISON_HEAD = ("route", "against", "tier", "condition", "TTFT", "", "decode"
 COMPARISON_NOTE = "ratios of medians with their spread; ~ no difference found, ? too few trials for a test"
 
 
+def comparison_table(content: Content) -> Table | None:
+    """Routes side by side; `None` where there is nothing to compare."""
+    rows = tuple(comparison_rows(content))
+    if not rows:
+        return None
+    head = tuple(name or "later by" for name in COMPARISON_HEAD)
+    return Table(title="Comparison", head=head, rows=rows, note=COMPARISON_NOTE, right=(2, 5))
+
+
 def comparison_rows(content: Content) -> list[tuple[str, ...]]:
     """One row per cell and pair of routes, under `COMPARISON_HEAD`: ratios, and the TTFT difference."""
     grouped: dict[tuple[str, int, str, str, str], dict[str, Comparison]] = {}
@@ -136,38 +148,45 @@ def comparison_rows(content: Content) -> list[tuple[str, ...]]:
     for (task, tier, condition, route, base), found in grouped.items():
         place = condition + (f" {visible(task, 60)}" if _tasks(content) > 1 else "")
         ttft = found.get("ttft_s")
-        later = ttft.difference if ttft is not None and ttft.verdict != "~" else None
         rows.append(
             (
                 visible(route, 60),
                 visible(base, 60),
-                f"{tier:,}",
+                Told(f"{tier:,}", sources.PLANNED),
                 place,
-                _ratio(ttft),
-                signed(later, "s") if later is not None else "",
-                _ratio(found.get("decode_tok_s")),
-                _ratio(found.get("total_s")),
+                _ratio(ttft, content),
+                _later(ttft),
+                _ratio(found.get("decode_tok_s"), content),
+                _ratio(found.get("total_s"), content),
             )
         )
     return rows
 
 
-def _ratio(one: Comparison | None) -> str:
+def _later(ttft: Comparison | None) -> str:
+    """The difference of TTFT, `+146 s`; empty where none was found."""
+    if ttft is None or ttft.difference is None or ttft.verdict == "~":
+        return ""
+    return Told(signed(ttft.difference, "s"), sources.difference(ttft))
+
+
+def _ratio(one: Comparison | None, content: Content) -> str:
     """`3.56x (3.50-3.66)`, with `~` where nothing differs and `?` where no test was possible."""
     if one is None or one.ratio is None:
         return MISSING
     mark = {"~": "~ ", "undecided": "? "}.get(one.verdict, "")
-    return mark + factor(one.ratio)
+    return Told(mark + factor(one.ratio), sources.comparison(one, content))
 
 
 def crossover_lines(content: Content) -> list[str]:
     """All crossovers as sentences, by tier, condition and route."""
-    return [crossover_line(one, _tasks(content) > 1) for one in content.crossovers]
+    several = _tasks(content) > 1
+    return [Told(crossover_line(one, several), sources.crossover(one)) for one in content.crossovers]
 
 
 def reuse_lines(content: Content) -> list[str]:
     """How much of each replayed prompt was cached, beside what the engine's rule expects."""
-    lines = []
+    lines: list[str] = []
     for cell in cells(content):
         known = [m for m in cell.valid if m.cached_tokens is not None and m.prompt_tokens]
         if cell.summary.condition != "replay" or not known:
@@ -180,17 +199,17 @@ def reuse_lines(content: Content) -> list[str]:
         expected = {m.expected_cached for m in known if m.expected_cached is not None}
         if expected:
             line += f"; the rule expects {' or '.join(f'{count:,}' for count in sorted(expected))}"
-        lines.append(line)
+        lines.append(Told(line, sources.reuse(cell.valid)))
     return lines
 
 
 def tokenisation_lines(content: Content) -> list[str]:
     """Which tokenizer counted the prompts of each route, and how fast the server's own is."""
-    lines = []
+    lines: list[str] = []
     for run in content.runs:
         for route, one in run.info.tokenizers.items():
             line = f"{route}: {one.kind} {one.name}, {one.vocabulary:,} tokens, sha256 {one.sha256[:12]}"
-            lines.append(line)
+            lines.append(Told(line, sources.TOKENIZER))
         lines.extend(_tokenize_line(event.data, content) for event in run.events if event.name == "tokenized")
     return lines
 
@@ -209,24 +228,7 @@ def _tokenize_line(data: Mapping[str, object], content: Content) -> str:
         and summary.condition in ("cold", "replay")
         and "ttft_s" in summary.estimates
     ]
-    return line + (f": {', '.join(dict.fromkeys(shares))}" if shares else "")
-
-
-HEADLINES = 4
-
-
-def headline(content: Content) -> list[str]:
-    """What a reader came for: crossovers that are decided, the longest prompts first."""
-    ranked = sorted(
-        content.crossovers,
-        key=lambda one: (
-            one.status == "undecided",
-            content.base not in {one.route, one.base},
-            -one.tier,
-            one.condition,
-        ),
-    )
-    return [crossover_line(one, _tasks(content) > 1) for one in ranked[:HEADLINES]]
+    return Told(line + (f": {', '.join(dict.fromkeys(shares))}" if shares else ""), sources.TOKENIZE)
 
 
 def _task(content: Content, task: str) -> str:
@@ -253,7 +255,8 @@ def excluded_line(one: Measurement) -> str:
     ]
     attempt = f" (attempt {one.attempt})" if one.attempt > 1 else ""
     what = verdict_text(one).removeprefix("invalid: ")
-    return f"{visible(one.trial_id)}{attempt}: {what}" + (f"; {', '.join(seen)}" if seen else "")
+    line = f"{visible(one.trial_id)}{attempt}: {what}" + (f"; {', '.join(seen)}" if seen else "")
+    return Told(line, sources.EXCLUDED_LINE)
 
 
 def boundary_lines(content: Content) -> list[str]:
@@ -282,7 +285,12 @@ def boundary_lines(content: Content) -> list[str]:
             + ("; below five, spreads are ranges and not confidence intervals." if fewest < 5 else ".")
         )
     lines.append("One request at a time: nothing is said about concurrent load.")
-    return lines
+    return [Told(line, sources.BOUNDARY) for line in lines]
+
+
+def warning_lines(content: Content) -> list[str]:
+    """Warnings with their counts as lines."""
+    return [Told(f"{text} ({count} x)", sources.COUNTED) for text, count in warnings(content)]
 
 
 def warnings(content: Content) -> list[tuple[str, int]]:
@@ -300,15 +308,19 @@ def warnings(content: Content) -> list[tuple[str, int]]:
 
 def cell_warnings(content: Content) -> list[str]:
     """What lies past a drafter limit, then what the statistics warn of: drift, outliers, unequal lengths."""
-    lines = limit_lines(content)
+    lines: list[str] = [Told(line, sources.LIMIT) for line in limit_lines(content)]
+    told = sources.derived("drift")
     for one in content.summaries:
         where = f"{one.route}, {one.tier:,} tokens, {one.condition}{_task(content, one.task)}"
-        lines += [f"{where}: {text}" for text in one.warnings if not text.startswith("counts ")]
+        lines += [Told(f"{where}: {text}", told) for text in one.warnings if not text.startswith("counts ")]
     routes: dict[str, list[str]] = {}
     for law in laws(content):
         for text in law.warnings:
             routes.setdefault(text, []).append(law.route)
-    return lines + [f"prefill law of {', '.join(names)}: {text}" for text, names in routes.items()]
+    fitted = sources.derived("prefill")
+    return lines + [
+        Told(f"prefill law of {', '.join(names)}: {text}", fitted) for text, names in routes.items()
+    ]
 
 
 def laws(content: Content) -> list[PrefillLaw]:
@@ -328,7 +340,7 @@ def state_line(run: Run, measurements: Sequence[Measurement]) -> str:
         line += f"; {invalid} measurement{'s' if invalid > 1 else ''} excluded"
     if len(done) + invalid < len(run.info.plan):
         line += "; the rest is not measured yet (ctxbench run --resume does it)"
-    return line + "."
+    return Told(line + ".", sources.STATE)
 
 
 def harness_line(run: Run) -> str | None:
@@ -336,10 +348,8 @@ def harness_line(run: Run) -> str | None:
     if run.harness_s is None or not run.span_s:
         return None
     share = run.harness_s / run.span_s * 100
-    return (
-        f"Harness time between exchanges: {significant(run.harness_s, 3)} s of "
-        f"{significant(run.span_s, 4)} s ({share:.2g}%)."
-    )
+    line = f"Harness time between exchanges: {significant(run.harness_s, 3)} s of "
+    return Told(line + f"{significant(run.span_s, 4)} s ({share:.2g}%).", sources.derived("harness"))
 
 
 def join(lines: Iterable[str], bullet: str = "- ") -> str:

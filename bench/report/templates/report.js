@@ -37,6 +37,16 @@
     root.dataset.theme = dark ? "light" : "dark";
   });
 
+  // What points at a source with a mouse can be tapped, too.
+  const tip = byId("tip");
+  const sourced = "td[title]:not(#trial-table td), li[title], span[title], figcaption[title], dd[title]";
+  document.addEventListener("click", (event) => {
+    const from = event.target.closest("a, button, summary") ? null : event.target.closest(sourced);
+    tip.hidden = !from;
+    tip.textContent = from ? from.title : "";
+  });
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") tip.hidden = true; });
+
   // Missing values (no sort key) stay last in both directions.
   const compare = (a, b, way) => {
     if (a === null || b === null) return (a === null) - (b === null);
@@ -89,6 +99,7 @@
   byId("only").addEventListener("change", show);
   byId("more").addEventListener("click", () => { all = true; show(); });
 
+  const heads = [...table.tHead.rows[0].cells];
   const row = (trial) => {
     const line = element("tr", undefined, "trial" + (trial[VALID] ? "" : " invalid"));
     const name = element("td");
@@ -106,6 +117,7 @@
     const verdict = element("td");
     verdict.append(element("span", trial[VERDICT], "badge " + (trial[VALID] ? "ok" : "invalid")));
     line.append(verdict);
+    heads.forEach((head, column) => { line.cells[column].title = head.title; });
     line.addEventListener("click", () => {
       const next = line.nextElementSibling;
       const shut = next && next.classList.contains("detail");

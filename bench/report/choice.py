@@ -1,0 +1,166 @@
+"""Which route is fastest from which output length on: what the crossovers of a cell say together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import inf
+
+from msgspec import Struct, structs
+
+from bench.analysis.cells import pooled
+from bench.records import Crossover
+from bench.report import sources
+from bench.report.content import Content
+from bench.report.escape import visible
+from bench.report.quantities import significant
+from bench.report.told import Table, Told
+from bench.report.words import tokens
+
+HEAD = ("prompt (tok)", "condition", "fastest by output length (tok)", "borders", "excluded")
+NOTE = (
+    "Which route answers first in full, by the number of output tokens; a border is the output length "
+    "where two "
+    "total latencies meet, with its spread (client clock). Routes without a shown difference stand together. "
+    "Excluded measurements are in no figure."
+)
+
+
+class Span(Struct, frozen=True, kw_only=True):
+    """A stretch of output lengths with the same fastest route."""
+
+    start: float
+    """Output tokens; 1 for the first."""
+    end: float
+    """Infinite for the last."""
+    routes: tuple[str, ...]
+    """One, or those that were not told apart."""
+    border: Crossover | None
+    """The crossover that begins it; `None` for the first."""
+
+
+def spans(found: Sequence[Crossover], routes: Sequence[str]) -> list[Span]:
+    """The fastest routes of one cell over the output length, from the crossovers of its pairs."""
+    present = [name for name in routes if any(name in {one.route, one.base} for one in found)]
+    borders: dict[float, Crossover | None] = {1.0: None}
+    borders |= {one.output_tokens: one for one in found if one.output_tokens is not None and _meets(one)}
+    starts = sorted(borders)
+    merged: list[Span] = []
+    for start, end in zip(starts, [*starts[1:], inf], strict=True):
+        middle = (start + end) / 2 if end < inf else 2 * start
+        best = tuple(name for name in present if not _beaten(name, found, middle))
+        if merged and merged[-1].routes == best:
+            merged[-1] = structs.replace(merged[-1], end=end)
+        else:
+            merged.append(Span(start=start, end=end, routes=best, border=borders[start]))
+    return [one for one in merged if one.routes]
+
+
+def _meets(one: Crossover) -> bool:
+    return one.status == "crosses" and one.output_tokens is not None and one.output_tokens > 1
+
+
+def _beaten(name: str, found: Iterable[Crossover], output: float) -> bool:
+    return any(_winner(one, output) not in {None, name} for one in found if name in {one.route, one.base})
+
+
+def _winner(one: Crossover, output: float) -> str | None:
+    """The faster of a pair at an output length; `None` where that is undecided."""
+    if one.status == "always":
+        return one.route
+    if one.status == "never":
+        return one.base
+    if one.status == "undecided" or one.output_tokens is None:
+        return None
+    return one.route if (output > one.output_tokens) == (one.wins == "above") else one.base
+
+
+class Choice(Struct, frozen=True, kw_only=True):
+    """The answer for one cell."""
+
+    tier: int
+    condition: str
+    """With the task, where a report has several."""
+    spans: tuple[Span, ...]
+    borders: str
+    excluded: str
+
+
+def choices(content: Content) -> list[Choice]:
+    """One a cell with two routes or more, the longest prompts first."""
+    cells: dict[tuple[int, str, str], list[Crossover]] = {}
+    for one in content.crossovers:
+        cells.setdefault((one.tier, one.condition, one.task), []).append(one)
+    several = len({task for _, _, task in cells}) > 1
+    found = []
+    for (tier, condition, task), own in sorted(cells.items(), key=lambda item: (-item[0][0], item[0][1:])):
+        stretches = spans(own, content.routes)
+        if stretches:
+            found.append(
+                Choice(
+                    tier=tier,
+                    condition=condition + (f" {visible(task, 60)}" if several else ""),
+                    spans=tuple(stretches),
+                    borders=_borders(stretches, own),
+                    excluded=_excluded(content, tier, condition, task),
+                )
+            )
+    return found
+
+
+def said(one: Span) -> str:
+    """A span in words: `mtp2 from 97 to 11,747`."""
+    names = " or ".join(visible(name, 60) for name in one.routes)
+    names += " (not told apart)" if len(one.routes) > 1 else ""
+    if one.border is None:
+        return names + (" at every output length" if one.end == inf else f" up to {tokens(one.end)}")
+    return f"{names} from {tokens(one.start)}" + ("" if one.end == inf else f" to {tokens(one.end)}")
+
+
+def choice_table(content: Content) -> Table | None:
+    """The choices as a table; `None` where there is nothing to choose from."""
+    rows = tuple(
+        (
+            Told(f"{one.tier:,}", sources.PLANNED),
+            one.condition,
+            Told("; ".join(map(said, one.spans)), sources.derived("fastest")),
+            Told(one.borders, why(one)),
+            Told(one.excluded, sources.EXCLUDED),
+        )
+        for one in choices(content)
+    )
+    return Table(title="Fastest route", head=HEAD, rows=rows, note=NOTE, right=(0,)) if rows else None
+
+
+def why(one: Choice) -> str:
+    """Where the borders of a choice come from."""
+    found = [span.border for span in one.spans if span.border is not None]
+    if not found:
+        return sources.derived("fastest")
+    return " ".join([sources.DERIVED["crossover"][1], *map(sources.crossover_sample, found)])
+
+
+def _borders(stretches: Sequence[Span], found: Sequence[Crossover]) -> str:
+    """`97 (93 to 100), 11,747 (11,054 to 11,888; 23x the longest measured); range, 2 trials`."""
+    texts = [_border(one.border) for one in stretches if one.border is not None]
+    fewest = min(min(one.samples) for one in found)
+    kinds = {one.border.spread for one in stretches if one.border is not None}
+    kind = "95% interval, " if kinds == {"interval"} else "range, " if kinds == {"range"} else ""
+    trials = f"{kind}{fewest} trial{'' if fewest == 1 else 's'} a side"
+    return "; ".join([", ".join(texts), trials] if texts else [trials])
+
+
+def _border(one: Crossover) -> str:
+    text, inside = tokens(one.output_tokens or 0), []
+    if one.low is not None or one.high is not None:
+        ends = ["?" if end is None else tokens(end) for end in (one.low, one.high)]
+        inside.append(f"{ends[0]} to {ends[1]}")
+    if one.extrapolation is not None and one.extrapolation > 1:
+        inside.append(f"{significant(one.extrapolation, 2)}x the longest measured")
+    return text + (f" ({'; '.join(inside)})" if inside else "")
+
+
+def _excluded(content: Content, tier: int, condition: str, task: str) -> str:
+    own = [
+        m for m in content.measurements if (m.tier, pooled(m.condition), m.task) == (tier, condition, task)
+    ]
+    return f"{sum(not m.verdict.valid for m in own)} of {len(own)}"

@@ -1,0 +1,89 @@
+"""Speculation in detail: how many tokens a step brings, and how far into a draft acceptance reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from bench.analysis.counters import conditional_acceptance
+from bench.records import Measurement
+from bench.report import sources
+from bench.report.content import Cell, Content, cells
+from bench.report.escape import visible
+from bench.report.quantities import MISSING
+from bench.report.told import Table, Told
+
+HEAD = (
+    "route", "tier", "condition", "drafts", "accept", "tokens/step", "tokens/chunk", "at position 1, 2, "
+    "... (%)",
+    "given those before (%)",
+)  # fmt: skip
+NOTE = (
+    "Drafts are verification steps with a draft. Tokens/step is 1 + accepted tokens / drafts, "
+    "tokens/chunk what "
+    "the client received at once. A position counts as accepted / drafts; given those before, as accepted / "
+    "accepted at the position before it, which is what a longer draft would bring. Medians over valid "
+    "trials; "
+    "from the server's counters."
+)
+
+
+def acceptance_table(content: Content) -> Table | None:
+    """One row a cell in which drafts were counted; `None` where there is none."""
+    several = len({cell.summary.task for cell in cells(content)}) > 1
+    rows = tuple(_row(cell, several) for cell in cells(content) if any(m.drafts for m in cell.valid))
+    if not rows:
+        return None
+    return Table(title="Acceptance of drafts", head=HEAD, rows=rows, note=NOTE, right=(1, 3, 4, 5, 6))
+
+
+def _row(cell: Cell, several_tasks: bool) -> tuple[str, ...]:
+    drafted = [m for m in cell.valid if m.drafts]
+    steps = [m.drafts for m in drafted if m.drafts is not None]
+    place = cell.condition + (f" {visible(cell.summary.task, 60)}" if several_tasks else "")
+    seen = f"Medians of {len(drafted)} trials."
+    return (
+        visible(cell.summary.route, 60),
+        Told(f"{cell.summary.tier:,}", sources.PLANNED),
+        Told(place, sources.CONDITION),
+        Told(
+            f"{median(steps):,.0f}", f"Verification steps with a draft. {seen} Witness: {sources.COUNTERS}."
+        ),
+        _median(drafted, "acceptance"),
+        _median(drafted, "acceptance_length"),
+        _per_chunk(drafted),
+        _positions([m.acceptance_per_position for m in drafted], seen),
+        _positions(
+            [conditional_acceptance(p) for m in drafted if (p := m.acceptance_per_position) is not None], seen
+        ),
+    )
+
+
+def _median(drafted: Sequence[Measurement], key: str) -> str:
+    values = [value for m in drafted if (value := getattr(m, key)) is not None]
+    if not values:
+        return MISSING
+    return Told(sources.written(median(values), key), sources.measured(tuple(drafted), key))
+
+
+def _per_chunk(drafted: Sequence[Measurement]) -> str:
+    """`(tokens - those of the first chunk) / (chunks - 1)`: needs two chunks."""
+    values = [
+        (m.output_tokens - m.first_chunk_tokens) / (m.text_chunks - 1)
+        for m in drafted
+        if m.output_tokens is not None and m.text_chunks is not None and m.text_chunks > 1
+    ]
+    return Told(f"{median(values):.2f}", sources.derived("chunk")) if values else MISSING
+
+
+def _positions(found: Sequence[Sequence[float | None] | None], seen: str) -> str:
+    """`90 82 73`: percent, a position each; `-` where nothing came so far."""
+    shares = [one for one in found if one]
+    if not shares:
+        return MISSING
+    columns = [
+        [value for one in shares if place < len(one) and (value := one[place]) is not None]
+        for place in range(max(map(len, shares)))
+    ]
+    texts = [f"{median(column) * 100:.0f}" if column else MISSING for column in columns]
+    return Told(" ".join(texts), sources.derived("position", seen))

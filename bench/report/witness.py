@@ -1,0 +1,30 @@
+"""Who saw a number: the witnesses of a measured quantity over several measurements."""
+
+from __future__ import annotations
+
+from bench.records import Measurement
+from bench.report.escape import visible
+
+CLOCK = "client clock (monotonic, stamped when the bytes arrived)"
+# Where a number has no witness of its own, those of what it is made of; times are always ours.
+_MADE_OF = {
+    "acceptance": ("accepted_tokens", "draft_tokens"),
+    "acceptance_length": ("accepted_tokens", "drafts"),
+    "prefix_reuse": ("cached_tokens", "prompt_tokens"),
+    "decode_tok_s": ("output_tokens",),
+}
+_CLOCKED = {"ttft_s", "total_s", "decode_tok_s", "tpot_s", "icl_p50_s", "icl_p99_s", "icl_max_s"}
+
+
+def witnesses(measurements: tuple[Measurement, ...], key: str) -> str:
+    """Where a quantity was read, over several measurements; empty when nobody has it."""
+    having = [m for m in measurements if getattr(m, key) is not None]
+    found: dict[str, None] = {}
+    for one in having:
+        own = (key,) if key in one.sources else _MADE_OF.get(key, ())
+        for name in own:
+            if name in one.sources:
+                label = "" if name == key else name.replace("_", " ") + ": "
+                found[label + visible(one.sources[name], 120)] = None
+    clock = [CLOCK] if having and key in _CLOCKED and not any(key in m.sources for m in having) else []
+    return ", ".join([*clock, *sorted(found)])
