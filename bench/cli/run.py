@@ -13,6 +13,7 @@ from bench.cli.interrupt import ended_in_order
 
 if TYPE_CHECKING:
     from bench.records import Suite
+    from bench.run.order import Order
     from bench.run.progress import Progress
 
 INTERRUPTED = 130
@@ -163,36 +164,20 @@ def run(
         ctxbench run prompts/suites/laptop.toml
     """
     from bench.errors import SuiteError
-    from bench.plan.suite import read_suite
-    from bench.run.forecast.outline import outline
-    from bench.run.study import Order, start
 
     follow = _follow_up(verify_crossover, verify_budget)
     if resume is not None:
         if route or dry_run:
             raise SuiteError("--route and --dry-run belong to a new run; a resumed one has its plan already")
         _resume(resume, suite, follow, report=not no_report, quiet=quiet)
-        return
-    if suite is None:
+    elif suite is None:
         raise SuiteError("give either a suite file or --resume RUN")
-    checked, text = read_suite(suite)
-    order = Order(
-        suite=checked,
-        suite_text=text,
-        results=results,
-        folder=suite.parent,
-        routes=tuple(route or ()),
-        force=force,
-    )
-    if dry_run:
-        print("\n".join(outline(order)))
-        return
-    _announce(checked, order.routes)
-
-    async def work(progress: Progress) -> Path:
-        return await follow(await start(order, progress), progress, suite.parent, checked)
-
-    _say_verified(execute(work, report=not no_report, quiet=quiet))
+    else:
+        order = _order(suite, results, route, force=force)
+        if dry_run:
+            _outline(order)
+        else:
+            _begin(order, follow, report=not no_report, quiet=quiet)
 
 
 FollowUp = Callable[["Path", "Progress", "Path", "Suite | None"], Coroutine[Any, Any, Path]]
@@ -223,6 +208,38 @@ def _say_verified(run: Path) -> None:
 
     for one in load(run).verified():
         print(f"- {sentence(one)}")
+
+
+def _order(suite: Path, results: Path, routes: list[str] | None, *, force: bool) -> Order:
+    from bench.plan.suite import read_suite
+    from bench.run.order import Order
+
+    checked, text = read_suite(suite)
+    return Order(
+        suite=checked,
+        suite_text=text,
+        results=results,
+        folder=suite.parent,
+        routes=tuple(routes or ()),
+        force=force,
+    )
+
+
+def _outline(order: Order) -> None:
+    from bench.run.forecast.outline import outline
+
+    print("\n".join(outline(order)))
+
+
+def _begin(order: Order, follow: FollowUp, *, report: bool, quiet: bool) -> None:
+    from bench.run.study import start
+
+    _announce(order.suite, order.routes)
+
+    async def work(progress: Progress) -> Path:
+        return await follow(await start(order, progress), progress, order.folder, order.suite)
+
+    _say_verified(execute(work, report=report, quiet=quiet))
 
 
 def _resume(run: Path, suite: Path | None, follow: FollowUp, *, report: bool, quiet: bool) -> None:
@@ -267,8 +284,10 @@ def execute(
             path = run_loop(work(progress))
     except KeyboardInterrupt:
         if progress.path is not None:
-            _conclude(progress.path, report)
-            print(f"interrupted; go on with: ctxbench run --resume {progress.path}", file=sys.stderr)
+            try:
+                _conclude(progress.path, report)
+            finally:  # a second Ctrl-C costs the report, not the line that says how to go on
+                print(f"interrupted; go on with: ctxbench run --resume {progress.path}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     except Exception:
         if progress.path is not None:
@@ -282,7 +301,11 @@ def _conclude(path: Path, report: bool) -> None:
     """The table, the files and where they are."""
     from bench.cli.report import print_run
 
-    if report:
-        print_run(path)
-    else:
+    if not report:
         print(path)
+        return
+    try:
+        print_run(path)
+    except KeyboardInterrupt:
+        print(f"the report is not whole; make it with: ctxbench report {path}", file=sys.stderr)
+        raise
