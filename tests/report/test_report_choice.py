@@ -1,0 +1,98 @@
+"""The first answer of a report: which route is fastest, from which output length on, and how sure that is."""
+
+from __future__ import annotations
+
+from math import inf
+
+import msgspec
+import report_samples as samples
+
+from bench.records import Crossover, Reason, Verdict
+from bench.report.choice import choice_table, choices, said, spans
+
+NAMES = ("mtp4", "mtp2", "plain")
+
+
+def pair(
+    route: str, base: str, status: str = "crosses", at: float | None = None, **more: object
+) -> Crossover:
+    fields = {
+        "route": route,
+        "base": base,
+        "tier": 6_316,
+        "condition": "cold",
+        "status": status,
+        "wins": "above" if status == "crosses" else None,
+        "output_tokens": at,
+        "samples": (2, 2),
+        **more,
+    }
+    return Crossover(**fields)  # type: ignore[arg-type]
+
+
+def told(*found: Crossover) -> list[str]:
+    return [said(one) for one in spans(found, NAMES)]
+
+
+def test_the_fastest_route_changes_at_the_crossovers_of_the_fastest_only() -> None:
+    # latencies: plain 10 + 4n, mtp2 20 + 2n, mtp4 60 + n meet at 5, 16.7 and 40
+    found = (pair("mtp2", "plain", at=5.0), pair("mtp4", "plain", at=16.7), pair("mtp4", "mtp2", at=40.0))
+    assert told(*found) == ["plain up to 5.00", "mtp2 from 5.00 to 40.0", "mtp4 from 40.0"]
+
+
+def test_the_order_in_which_a_pair_is_named_changes_nothing() -> None:
+    found = (pair("plain", "mtp2", at=5.0, wins="below"), pair("plain", "mtp4", at=16.7, wins="below"))
+    turned = pair("mtp2", "mtp4", at=40.0, wins="below")
+    assert told(*found, turned) == ["plain up to 5.00", "mtp2 from 5.00 to 40.0", "mtp4 from 40.0"]
+
+
+def test_a_route_that_is_always_faster_has_every_output_length() -> None:
+    assert told(pair("mtp4", "plain", "always")) == ["mtp4 at every output length"]
+    assert told(pair("mtp4", "plain", "never")) == ["plain at every output length"]
+
+
+def test_routes_without_a_shown_difference_stand_together() -> None:
+    found = (
+        pair("mtp2", "mtp4", "undecided"),
+        pair("mtp4", "plain", at=30.0),
+        pair("mtp2", "plain", at=30.0),
+    )
+    assert told(*found) == ["plain up to 30.0", "mtp4 or mtp2 (not told apart) from 30.0"]
+
+
+def test_a_crossover_below_one_token_is_none() -> None:
+    (only,) = spans([pair("mtp4", "plain", at=0.4)], NAMES)
+    assert (only.routes, only.start, only.end, only.border) == (("mtp4",), 1.0, inf, None)
+
+
+def test_the_answer_carries_spread_reach_trials_and_exclusions() -> None:
+    far = pair(
+        "mtp4", "target-only", at=1_766.4, low=1_756.0, high=1_777.0, spread="range", extrapolation=3.45
+    )
+    bad = Verdict(valid=False, reasons=(Reason(id="replay_missed"),))
+    first, *others = samples.measurements()
+    excluded = (msgspec.structs.replace(first, verdict=bad), *others)
+    (one,) = choices(samples.content(excluded, crossovers=(far,)))
+    assert one.borders == "1,766 (1,756 to 1,777; 3.5x the longest measured); range, 2 trials a side"
+    assert one.excluded == "1 of 12"  # three routes, two cold and two salted trials each
+    table = choice_table(samples.content(excluded, crossovers=(far,)))
+    assert table is not None
+    assert table.rows[0][:3] == ("6,316", "cold", "target-only up to 1,766; mtp4 from 1,766")
+
+
+def test_tasks_are_answered_apart_and_the_longest_prompts_first() -> None:
+    found = (
+        pair("mtp4", "target-only", at=30.0, task="edit-code"),
+        pair("mtp4", "target-only", "never", task="open-ended"),
+        pair("mtp4", "target-only", at=9.0, tier=564_580),
+    )
+    rows = choices(samples.content(crossovers=found))
+    assert [(one.tier, one.condition) for one in rows] == [
+        (564_580, "cold continue"),
+        (6_316, "cold edit-code"),
+        (6_316, "cold open-ended"),
+    ]
+
+
+def test_one_route_leaves_nothing_to_choose() -> None:
+    assert choice_table(samples.content(crossovers=())) is None
