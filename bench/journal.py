@@ -79,9 +79,10 @@ class Journal:
         lines.seek(0, os.SEEK_END)
         return cls(path, lock, lines)
 
-    def append(self, entry: Entry) -> None:
-        """Writes one line and waits until it is on disk."""
-        self._lines.write(msgspec.json.encode(entry) + b"\n")
+    def append(self, *entries: Entry) -> None:
+        """Writes a line for each and waits until all of them are on disk."""
+        for entry in entries:
+            self._lines.write(msgspec.json.encode(entry) + b"\n")
         self._lines.flush()
         os.fsync(self._lines.fileno())
 

@@ -58,7 +58,7 @@ def as_one(members: Sequence[Exchange]) -> Exchange:
 
 def on_its_own(member: Exchange) -> Exchange:
     """A request without what belongs to the whole wave."""
-    return msgspec.structs.replace(member, before=None, after=None, samples=Samples(), log=None)
+    return msgspec.structs.replace(member, before=None, after=None, samples=Samples(), machine=(), log=None)
 
 
 def not_split(size: int) -> Deltas:

@@ -201,8 +201,8 @@ class Exchange(Struct, frozen=True, kw_only=True, tag_field="kind", tag="exchang
     log: LogExcerpt | None = None
     """`None`: the route names no log."""
     wave: Wave | None = None
-    """`None`: sent alone. What exists once for a wave (`before`, `after`, `samples`, `idle_wait_s`,
-    `settle_s`, `settled`, `log`) stands in its first exchange, in the journal's order, and in no other."""
+    """`None`: sent alone. What exists once for a wave (`before`, `after`, `samples`, `machine`, `log`,
+    `idle_wait_s`, `settle_s`, `settled`) stands in its first exchange in the journal, and in no other."""
 
 
 class Event(Struct, frozen=True, kw_only=True, tag_field="kind", tag="event"):

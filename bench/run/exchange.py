@@ -137,9 +137,11 @@ class Exchanger:
             out, samples = await self._release(session, [prepared for prepared, _ in ready])
             client = window.close()
         self.server_s += time.monotonic() - started
+        self.interrupted = self.interrupted or out.interrupted
         wave = Wave(id=name, size=len(members), released_ns=out.at_ns)
-        found = [
-            await finish(
+        found = []
+        for raw, member, (prepared, fields) in zip(out.raws, members, ready, strict=True):
+            exchange = await finish(
                 raw,
                 prepared,
                 trial=member.trial,
@@ -149,28 +151,27 @@ class Exchanger:
                 purpose=purpose,
                 engine=session.dialect.name,
             )
-            for raw, member, (prepared, fields) in zip(out.raws, members, ready, strict=True)
-        ]
-        found = [msgspec.structs.replace(one, client=client, wave=wave) for one in found]
-        ended_ns = max(raw.sent_ns + raw.ended_ns for raw in out.raws)
-        first = msgspec.structs.replace(
+            found.append(msgspec.structs.replace(exchange, client=client, wave=wave))
+        found[0] = msgspec.structs.replace(
             found[0],
             before=before,
             samples=samples,
-            machine=machine.samples(out.raws[0].sent_ns, ended_ns),
+            machine=machine.samples(out.raws[0].sent_ns, out.last_ns),
             idle_wait_s=idle_s,
         )
-        found[0] = first
-        self.interrupted = self.interrupted or out.interrupted
         if session.metrics_url is None or before is None or out.interrupted:
             return found
+        return await self._settle_wave(session, found, before, f"{page}-after")
+
+    async def _settle_wave(
+        self, session: Session, found: list[Exchange], before: Scrape, name: str
+    ) -> list[Exchange]:
+        """Waits until the counters hold the requests of a wave all together."""
+        first, *others = found
         failure = next((one.failure for one in found if one.failure is not None), None)
         whole = msgspec.structs.replace(first, usage=usage_of(found), failure=failure)
-        settled = await self._settle(session, whole, before, f"{page}-after")
-        found[0] = msgspec.structs.replace(
-            first, after=settled.after, settle_s=settled.settle_s, settled=settled.settled
-        )
-        return found
+        settled = await self._settle(session, whole, before, name)
+        return [msgspec.structs.replace(settled, usage=first.usage, failure=first.failure), *others]
 
     async def _release(self, session: Session, prepared: Sequence[Prepared]) -> tuple[Released, Samples]:
         """The measured part of a wave, gauges sampled meanwhile."""
@@ -182,8 +183,7 @@ class Exchanger:
             return await sent(), Samples()
         async with Sampler(lambda: self._look(session)) as sampler:
             out = await sent()
-        ended_ns = max(raw.sent_ns + raw.ended_ns for raw in out.raws)
-        return out, sampler.samples(out.raws[0].sent_ns, ended_ns)
+        return out, sampler.samples(out.raws[0].sent_ns, out.last_ns)
 
     def new_server(self, session: Session) -> None:
         """Another server is behind this route's address: nothing is known of its page."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from bench.records import Event, Exchange, Measurement, Trial
+from msgspec import Struct
+
+from bench.records import Event, Exchange, Measurement, PromptRecipe, Trial
 
 SERVER_STARTED = "server-started"
 """Name of the event that a server of ours is up: `route`. Nothing is in its cache yet."""
@@ -13,6 +15,17 @@ SERVER_FELL = "server-fell"
 """Name of the event that a server of ours has ended by itself: `route`, and the attempt it cut off."""
 STARTED = "started"
 """Name of the event that is written before every exchange, so that a cut-off one is known."""
+
+
+class Sent(Struct, frozen=True, kw_only=True):
+    """A prompt that the server has answered: what is needed to send it again."""
+
+    trial: Trial
+    prompt: PromptRecipe
+    wave: str | None = None
+    """Id of its wave."""
+    server_started: float | None = None
+    """Start of the server's process, as the page behind it says."""
 
 
 class Ledger:
@@ -23,7 +36,7 @@ class Ledger:
         self._started: Counter[str] = Counter()
         self._finished: Counter[str] = Counter()
         self._valid: set[str] = set()
-        self._sent: dict[str, list[Exchange]] = defaultdict(list)
+        self._sent: dict[str, Sent] = {}
 
     def note_event(self, event: Event) -> None:
         """Counts the start of an attempt, and takes back what a fallen server spoilt."""
@@ -34,18 +47,26 @@ class Ledger:
             self._finished[trial] -= 1
         elif event.name == SERVER_STARTED:
             route = event.data.get("route")
-            for sent in self._sent.values():
-                sent[:] = [exchange for exchange in sent if exchange.trial.route != route]
+            self._sent = {name: sent for name, sent in self._sent.items() if sent.trial.route != route}
 
-    def note_exchange(self, exchange: Exchange, measurement: Measurement | None) -> None:
-        """Counts a finished attempt; `measurement` is `None` unless its purpose is `trial`."""
-        if exchange.failure is None:
-            self._sent[exchange.trial.id].append(exchange)
-        cut_off = exchange.failure is not None and exchange.failure.kind == "cancelled"
-        if measurement is not None and not cut_off:
-            self._finished[exchange.trial.id] += 1
-            if measurement.verdict.valid:
-                self._valid.add(exchange.trial.id)
+    def note_sent(self, exchange: Exchange) -> None:
+        """Remembers what is in the server's cache now: cold prompts that were answered."""
+        if exchange.failure is None and exchange.trial.condition == "cold":
+            self._sent[exchange.trial.id] = Sent(
+                trial=exchange.trial,
+                prompt=exchange.prompt,
+                wave=exchange.wave.id if exchange.wave else None,
+                server_started=exchange.after.values.get("process_start") if exchange.after else None,
+            )
+
+    def note_measured(self, measurement: Measurement) -> None:
+        """Counts a finished attempt of a trial; those of a wave that was cut off are none."""
+        cut_off = measurement.failure is not None and measurement.failure.kind == "cancelled"
+        if cut_off or any(reason.id == "wave_incomplete" for reason in measurement.verdict.reasons):
+            return
+        self._finished[measurement.trial_id] += 1
+        if measurement.verdict.valid:
+            self._valid.add(measurement.trial_id)
 
     def next_attempt(self, trial: Trial) -> int:
         """Number of the next attempt, from 1; a cut-off attempt has used up its number and salt."""
@@ -63,7 +84,8 @@ class Ledger:
         """The trials that still need an attempt, in order."""
         return [trial for trial in trials if not self.is_done(trial)]
 
-    def last_sent(self, group: Sequence[Trial]) -> Exchange | None:
-        """The latest exchange that put a group's cold prompt into the cache, if any did."""
-        sent = [exchange for trial in group if trial.condition == "cold" for exchange in self._sent[trial.id]]
-        return sent[-1] if sent else None
+    def last_sent(self, cold: Sequence[Trial]) -> list[Sent]:
+        """What put a cold prompt, or all prompts of a cold wave, into the cache last; else nothing."""
+        found = [self._sent[trial.id] for trial in cold if trial.id in self._sent]
+        together = len({sent.wave for sent in found}) == 1
+        return found if len(found) == len(cold) and together else []

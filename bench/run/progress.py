@@ -43,6 +43,10 @@ class Progress:
     """Estimated time for all that is left, from the start of the trial in flight."""
     kv_usage: float | None = None
     bytes_read: int = 0
+    together: int = 1
+    """Requests in flight: more than one in a wave."""
+    with_text: int = 0
+    """Those of them that have text already."""
     invalid: int = 0
     failed: int = 0
     notes: list[str] = field(default_factory=list)

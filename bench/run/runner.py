@@ -1,9 +1,9 @@
 """Works through a plan: the only place where exchanges follow each other.
 
-For every block of trials the runner sends each group (a cold prompt, its replays, its salted twin),
-then repeats what came out invalid, with fresh salts. Every entry is in the journal before the next
-request is sent. The same code runs a new run and the rest of an interrupted one: what is left is
-read from the ledger, never from the position in a loop.
+For every block of trials the runner sends each group (a cold prompt, its replays, its salted twin; or
+waves of them, whose prompts are let go together), then repeats what came out invalid, with fresh
+salts. Every entry is in the journal before the next request is sent. The same code runs a new run and
+the rest of an interrupted one: what is left is read from the ledger, never from the position in a loop.
 """
 
 from __future__ import annotations
@@ -14,25 +14,30 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
-from typing import Literal, TypeVar
+from typing import Literal
+
+import msgspec
 
 from bench.analysis.measure import Measurer
+from bench.analysis.waves import as_one
 from bench.errors import EngineError
 from bench.journal import Entry, Journal
 from bench.plan.estimate import RouteModel
-from bench.plan.trials import groups, pair_key
+from bench.plan.trials import groups, pair_key, waves
 from bench.prompting.compose import Composer, Prompt
 from bench.records import Event, Exchange, Measurement, RunInfo, Trial
 from bench.run.exchange import Exchanger, utc_now
 from bench.run.forecast.outlook import SHORT_WARMUP, Outlook
-from bench.run.ledger import STARTED, Ledger
+from bench.run.ledger import STARTED, Ledger, Sent
 from bench.run.lifecycle.care import Caretaker
 from bench.run.lifecycle.stage import Stage
 from bench.run.progress import Progress
 from bench.run.reset import RESET, probe_tokens, proof, reset_cache
+from bench.run.wave import Member
 
 Purpose = Literal["trial", "warmup", "prime"]
-_T = TypeVar("_T")
+Wave = tuple[Trial, ...]
+"""Trials that are sent together; most often one alone."""
 
 FINISHED = "finished"
 """Name of the event at the end of a session, with its account of time."""
@@ -73,6 +78,7 @@ class Runner:
         """Takes in what earlier sessions of this run have done."""
         for entry in entries:
             self._take_in(entry)
+        self._judged(self._measurer.end())
 
     async def run(self) -> None:
         """Warms up every route and sends all that is left.
@@ -173,29 +179,32 @@ class Runner:
         """
         if not wanted or group[0].route in self._care.lost:
             return
-        cold, *others = group
-        prompt: Prompt | None = None
-        if cold in wanted:
-            prompt, sent = await self._send_cold(cold, "trial")
+        cold, *others = waves(group)
+        asked = {trial.id for trial in wanted}
+        # One trial of a wave is never sent without the others.
+        due = [wave for wave in others if any(trial.id in asked for trial in wave)]
+        prompts: list[Prompt] = []
+        if any(trial.id in asked for trial in cold):
+            prompts, sent = await self._send_cold(cold, "trial")
             if not sent:
                 return  # nothing to replay; all of the group is left for the retry
-        if replays := [trial for trial in wanted if trial.condition == "replay"]:
-            prompt = prompt or (None if fresh else await self._prompt_in_cache(group))
-            if prompt is None:
-                prompt, sent = await self._send_cold(cold, "prime")
+        if replays := [wave for wave in due if wave[0].condition == "replay"]:
+            prompts = prompts or ([] if fresh else await self._prompts_in_cache(cold))
+            if not prompts:
+                prompts, sent = await self._send_cold(cold, "prime")
                 if not sent:
                     return
-            await self._send_replays(others, replays, prompt)
-        for trial in wanted:
-            if trial.condition == "salted":
-                await self._send_salted(cold, trial, prompt)
+            await self._send_replays(others, replays, prompts)
+        for wave in due:
+            if wave[0].condition == "salted":
+                await self._send_salted(cold, wave, prompts)
 
-    async def _send_cold(self, cold: Trial, purpose: Purpose) -> tuple[Prompt, bool]:
-        await self._reset_cache(cold.route)
-        attempt = self._ledger.next_attempt(cold)
-        prompt = await self._compose(cold, attempt)
-        exchange = await self._send(cold, prompt, attempt, purpose)
-        return prompt, exchange.failure is None
+    async def _send_cold(self, cold: Wave, purpose: Purpose) -> tuple[list[Prompt], bool]:
+        await self._reset_cache(cold[0].route)
+        attempt = self._next_attempt(cold)
+        prompts = await self._compose(cold, attempt)
+        sent = await self._send_wave(cold, prompts, attempt, purpose)
+        return prompts, all(exchange.failure is None for exchange in sent)
 
     async def _reset_cache(self, route: str) -> None:
         """Where the route asks for it: empties the server's cache, and proves it with a probe prompt."""
@@ -219,51 +228,68 @@ class Runner:
         if not proven:
             self._progress.notes.append(f"route {route}: the cache reset is not proven: {refused or detail}")
 
-    async def _send_replays(self, others: Sequence[Trial], wanted: Sequence[Trial], prompt: Prompt) -> None:
+    async def _send_replays(self, others: Sequence[Wave], due: Sequence[Wave], prompts: list[Prompt]) -> None:
         """Replays in order; one that is valid already is sent again unmeasured, for its place.
 
-        A server that falls takes the prompt with it: the rest is left for the retry.
+        A server that falls takes the prompts with it: the rest is left for the retry.
         """
-        falls = self._care.falls[others[0].route]
-        for trial in others:
-            if self._care.falls[trial.route] != falls:
+        route = others[0][0].route
+        falls = self._care.falls[route]
+        for wave in others:
+            if self._care.falls[route] != falls:
                 return
-            if trial.condition != "replay" or trial.route in self._care.lost:
+            if wave[0].condition != "replay" or route in self._care.lost:
                 continue
-            purpose: Purpose = "trial" if trial in wanted else "prime"
-            await self._send(trial, prompt, self._ledger.next_attempt(trial), purpose)
-            if trial == wanted[-1]:
+            purpose: Purpose = "trial" if wave in due else "prime"
+            await self._send_wave(wave, prompts, self._next_attempt(wave), purpose)
+            if wave == due[-1]:
                 return
 
-    async def _send_salted(self, cold: Trial, trial: Trial, prompt: Prompt | None) -> None:
-        if trial.route in self._care.lost:
+    async def _send_salted(self, cold: Wave, wave: Wave, prompts: list[Prompt]) -> None:
+        if wave[0].route in self._care.lost:
             return
-        if prompt is None:
-            prompt = await self._compose(cold, max(1, self._ledger.next_attempt(cold) - 1))
-        attempt = self._ledger.next_attempt(trial)
-        composer = self._composers[trial.route]
+        if not prompts:
+            prompts = await self._compose(cold, max(1, self._next_attempt(cold) - 1))
+        attempt = self._next_attempt(wave)
+        composer = self._composers[wave[0].route]
+
+        def salted() -> list[Prompt]:
+            pairs = zip(prompts, wave, strict=True)
+            return [composer.salted(prompt, trial, attempt) for prompt, trial in pairs]
+
         with self._counting(composer):
-            salted = await asyncio.to_thread(composer.salted, prompt, trial, attempt)
-        await self._send(trial, salted, attempt, "trial")
+            twins = await asyncio.to_thread(salted)
+        await self._send_wave(wave, twins, attempt, "trial")
 
-    async def _prompt_in_cache(self, group: Sequence[Trial]) -> Prompt | None:
-        """The cold prompt an earlier session left in the server's cache, if it may still be there."""
-        last = self._ledger.last_sent(group)
-        if last is None or self._restarted_since(last):
-            return None
-        composer, pair = self._composers[last.trial.route], self._pair(last.trial)
-        return await asyncio.to_thread(composer.again, last.prompt, group[0], pair=pair)
+    async def _prompts_in_cache(self, cold: Wave) -> list[Prompt]:
+        """The cold prompts an earlier session left in the server's cache, if they may still be there."""
+        last = self._ledger.last_sent(cold)
+        if any(self._restarted_since(sent) for sent in last):
+            return []
+        composer, pair = self._composers[cold[0].route], self._pair(cold[0])
 
-    def _restarted_since(self, exchange: Exchange) -> bool:
-        now = self._sessions[exchange.trial.route].facts.started_at
-        then = exchange.after.values.get("process_start") if exchange.after else None
-        return now is not None and then is not None and now != then
+        def again() -> list[Prompt]:
+            return [composer.again(sent.prompt, sent.trial, pair=pair) for sent in last]
 
-    async def _compose(self, cold: Trial, attempt: int) -> Prompt:
+        return await asyncio.to_thread(again)
+
+    def _restarted_since(self, sent: Sent) -> bool:
+        now = self._sessions[sent.trial.route].facts.started_at
+        return now is not None and sent.server_started is not None and now != sent.server_started
+
+    def _next_attempt(self, wave: Wave) -> int:
+        """The same for all of a wave; one that was cut off while its start was noted may count unequally."""
+        return max(self._ledger.next_attempt(trial) for trial in wave)
+
+    async def _compose(self, cold: Wave, attempt: int) -> list[Prompt]:
         self._progress.enter("composing", time.monotonic_ns())
-        composer = self._composers[cold.route]
+        composer, pair = self._composers[cold[0].route], self._pair(cold[0])
+
+        def composed() -> list[Prompt]:
+            return [composer.compose(trial, attempt=attempt, pair=pair) for trial in cold]
+
         with self._counting(composer):
-            return await asyncio.to_thread(composer.compose, cold, attempt=attempt, pair=self._pair(cold))
+            return await asyncio.to_thread(composed)
 
     @contextlib.contextmanager
     def _counting(self, composer: Composer) -> Iterator[None]:
@@ -276,11 +302,30 @@ class Runner:
     def _pair(self, trial: Trial) -> str:
         return pair_key(self._suite, self._suite.route(trial.route))
 
+    async def _send_wave(
+        self, wave: Wave, prompts: Sequence[Prompt], attempt: int, purpose: Purpose
+    ) -> list[Exchange]:
+        """The exchanges of trials that are sent together, or of one that is sent alone."""
+        if wave[0].concurrency == 1:
+            return [await self._send(wave[0], prompts[0], attempt, purpose)]
+        await self._begin(wave, attempt, purpose)
+        members = [Member(trial=trial, prompt=prompt) for trial, prompt in zip(wave, prompts, strict=True)]
+        log = self._stage.logs.get(wave[0].route)
+        if log is not None:
+            await log.mark()
+        found = await self._exchanger.perform_wave(self._sessions[wave[0].route], members, attempt, purpose)
+        if log is not None:
+            whole = await log.excerpt_for(as_one(found))
+            found[0] = msgspec.structs.replace(found[0], log=whole.log)
+        await self._keep(found)
+        if self._exchanger.interrupted:
+            raise asyncio.CancelledError  # it was held back until the exchanges were in the journal
+        await self._look_after(next((one for one in found if one.failure is not None), None))
+        return found
+
     async def _send(self, trial: Trial, prompt: Prompt, attempt: int, purpose: Purpose) -> Exchange:
         """One exchange, in the journal before this returns, also when it was cut off."""
-        self._progress.begin(trial, time.monotonic_ns())
-        self._progress.expected_ttft_s = self._outlook.ttft_s(trial)
-        await self._note(STARTED, data={"trial": trial.id, "attempt": attempt, "purpose": purpose})
+        await self._begin([trial], attempt, purpose)
         session = self._sessions[trial.route]
         log = self._stage.logs.get(trial.route)
         if log is not None:
@@ -288,17 +333,33 @@ class Runner:
         exchange = await self._exchanger.perform(session, prompt, trial, attempt, purpose)
         if log is not None:
             exchange = await log.excerpt_for(exchange)
-        await self._keep(exchange)
+        await self._keep([exchange])
         if exchange.failure and exchange.failure.kind == "cancelled":
             raise asyncio.CancelledError  # it was held back until the exchange was in the journal
-        if exchange.failure and await self._care.see_to(exchange):
-            self._warm.discard(trial.route)
-            await self._warm_up(trial.route)
+        await self._look_after(exchange)
         return exchange
 
-    async def _keep(self, exchange: Exchange) -> None:
-        await self._append(exchange)
-        self._take_in(exchange)
+    async def _begin(self, trials: Sequence[Trial], attempt: int, purpose: Purpose) -> None:
+        """Shows what begins, and notes the attempt of each: a cut-off one has used up its salt."""
+        self._progress.begin(trials[0], time.monotonic_ns())
+        self._progress.expected_ttft_s = self._outlook.ttft_s(trials[0])
+        at = utc_now()
+        await self._append(
+            [
+                Event(name=STARTED, at=at, data={"trial": trial.id, "attempt": attempt, "purpose": purpose})
+                for trial in trials
+            ]
+        )
+
+    async def _look_after(self, exchange: Exchange | None) -> None:
+        """After a failure: sees to its server, and warms it up when it is another one now."""
+        if exchange is None or exchange.failure is None or not await self._care.see_to(exchange):
+            return
+        self._warm.discard(exchange.trial.route)
+        await self._warm_up(exchange.trial.route)
+
+    async def _keep(self, exchanges: Sequence[Exchange]) -> None:
+        await self._append(exchanges)
         self._show_done()
 
     def _take_in(self, entry: Entry) -> None:
@@ -306,35 +367,43 @@ class Runner:
         if isinstance(entry, Event):
             self._ledger.note_event(entry)
             return
-        measurement: Measurement | None = None
+        self._ledger.note_sent(entry)
         if entry.purpose == "trial":
-            measurement = self._measurer.add(entry)
-        else:
-            self._measurer.skip(entry)
-            if entry.purpose == "warmup" and entry.chunks.at_ns:
-                first_s = entry.chunks.at_ns[0] / 1e9
-                self._outlook.warmed_up(entry.trial.route, entry.prompt.tokens, first_s)
-        self._ledger.note_exchange(entry, measurement)
-        if measurement is not None:
-            self._outlook.measured(measurement)
-        if measurement is not None and not measurement.verdict.valid:
-            self._progress.invalid += 1
-            reasons = ", ".join(reason.id for reason in measurement.verdict.reasons)
-            self._progress.notes.append(f"{entry.trial.id} is invalid: {reasons}")
+            self._judged(self._measurer.take(entry))
+            return
+        self._measurer.skip(entry)
+        if entry.purpose == "warmup" and entry.chunks.at_ns:
+            first_s = entry.chunks.at_ns[0] / 1e9
+            self._outlook.warmed_up(entry.trial.route, entry.prompt.tokens, first_s)
+
+    def _judged(self, found: Sequence[Measurement]) -> None:
+        """Counts what was measured, and says what is invalid: a wave in one line."""
+        blamed: dict[str, dict[str, None]] = {}
+        for one in found:
+            self._ledger.note_measured(one)
+            self._outlook.measured(one)
+            if not one.verdict.valid:
+                self._progress.invalid += 1
+                reasons = blamed.setdefault(one.window.id if one.window else one.trial_id, {})
+                reasons |= dict.fromkeys(reason.id for reason in one.verdict.reasons)
+        for name, reasons in blamed.items():
+            own = [reason for reason in reasons if reason != "wave_spoilt"]
+            self._progress.notes.append(f"{name} is invalid: {', '.join(own or reasons)}")
 
     async def _note(self, name: str, message: str = "", data: dict[str, object] | None = None) -> None:
-        event = Event(name=name, at=utc_now(), message=message, data=data or {})
-        await self._append(event)
-        self._take_in(event)
+        await self._append([Event(name=name, at=utc_now(), message=message, data=data or {})])
 
     async def _keep_info(self, info: RunInfo) -> None:
         await self._write(self._journal.update_info, info)
 
-    async def _append(self, entry: Entry) -> None:
-        await self._write(self._journal.append, entry)
+    async def _append(self, entries: Sequence[Entry]) -> None:
+        """Into the journal, and from there into the books: nothing counts that is not kept."""
+        await self._write(self._journal.append, *entries)
+        for entry in entries:
+            self._take_in(entry)
 
-    async def _write(self, write: Callable[[_T], None], what: _T) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._writer, write, what)
+    async def _write(self, write: Callable[..., None], *what: Entry | RunInfo) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._writer, write, *what)
 
     async def _store_page(self, name: str, page: str) -> str:
         loop = asyncio.get_running_loop()

@@ -18,7 +18,7 @@ from msgspec import Struct
 from bench.analysis.measure import Measurer
 from bench.errors import JournalError
 from bench.journal import Entry, read_run
-from bench.records import Event, Exchange, RunInfo, Trial
+from bench.records import Event, Exchange, Measurement, RunInfo, Trial
 from bench.run.forecast.outlook import Outlook
 from bench.run.ledger import STARTED, Ledger
 from bench.run.runner import FINISHED
@@ -148,19 +148,28 @@ class _Reader:
             if exchange.purpose == "warmup" and exchange.chunks.at_ns:
                 first_s = exchange.chunks.at_ns[0] / 1e9
                 self._outlook.warmed_up(exchange.trial.route, exchange.prompt.tokens, first_s)
-            self._ledger.note_exchange(exchange, None)
+            self._ledger.note_sent(exchange)
             return
-        measurement = self._measurer.add(exchange)
-        self._ledger.note_exchange(exchange, measurement)
+        self._ledger.note_sent(exchange)
+        self._take_measured(self._measurer.take(exchange))
+
+    def _take_measured(self, found: list[Measurement]) -> None:
+        for measurement in found:
+            self._take_measurement(measurement)
+
+    def _take_measurement(self, measurement: Measurement) -> None:
+        self._ledger.note_measured(measurement)
         self._outlook.measured(measurement)
         self._valid += measurement.verdict.valid
         self._invalid += not measurement.verdict.valid
-        self._failed += exchange.failure is not None
+        self._failed += measurement.failure is not None
         for reason in measurement.verdict.reasons:
             self._reasons[reason.id] = self._reasons.get(reason.id, 0) + 1
 
     def status(self, path: Path, process: int | None, now: float) -> Status:
-        """Everything so far, as of the wall clock's `now`."""
+        """Everything so far, as of the wall clock's `now`; no entry may follow."""
+        if process is None:  # else the rest of a wave may be about to be written
+            self._take_measured(self._measurer.end())
         left = self._ledger.left(self._info.plan)
         in_flight = self._in_flight(now)
         watching = not self._info.plan

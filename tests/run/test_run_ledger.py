@@ -10,8 +10,11 @@ from bench.records import (
     Failure,
     Measurement,
     PromptRecipe,
+    Reason,
+    Scrape,
     Trial,
     Verdict,
+    Wave,
 )
 from bench.run.ledger import STARTED, Ledger
 
@@ -36,10 +39,10 @@ def measurement(trial: Trial = COLD, *, valid: bool) -> Measurement:
 def test_a_valid_trial_is_done_and_an_invalid_one_is_repeated_once() -> None:
     ledger = Ledger(retry_invalid=1)
     assert ledger.left([COLD, REPLAY]) == [COLD, REPLAY]
-    ledger.note_exchange(exchange(), measurement(valid=True))
-    ledger.note_exchange(exchange(REPLAY), measurement(REPLAY, valid=False))
+    ledger.note_measured(measurement(valid=True))
+    ledger.note_measured(measurement(REPLAY, valid=False))
     assert ledger.left([COLD, REPLAY]) == [REPLAY]
-    ledger.note_exchange(exchange(REPLAY), measurement(REPLAY, valid=False))
+    ledger.note_measured(measurement(REPLAY, valid=False))
     assert ledger.left([COLD, REPLAY]) == []
 
 
@@ -47,23 +50,46 @@ def test_a_cut_off_attempt_uses_up_its_number_but_is_no_try() -> None:
     ledger = Ledger(retry_invalid=0)
     ledger.note_event(Event(name=STARTED, at="", data={"trial": COLD.id}))
     assert ledger.next_attempt(COLD) == 2
-    ledger.note_exchange(exchange(failure="cancelled"), measurement(valid=False))
+    failure = Failure(kind="cancelled", message="m")
+    ledger.note_measured(msgspec.structs.replace(measurement(valid=False), failure=failure))
     assert not ledger.is_tried(COLD)
     assert ledger.left([COLD]) == [COLD]
 
 
 def test_only_a_cold_that_was_answered_can_be_replayed() -> None:
     ledger = Ledger(retry_invalid=0)
-    ledger.note_exchange(exchange(failure="idle_timeout"), measurement(valid=False))
-    assert ledger.last_sent([COLD, REPLAY]) is None
-    answered = msgspec.structs.replace(exchange(), attempt=2)
-    ledger.note_exchange(answered, measurement(valid=True))
-    assert ledger.last_sent([COLD, REPLAY]) == answered
+    ledger.note_sent(exchange(failure="idle_timeout"))
+    assert ledger.last_sent([COLD]) == []
+    ledger.note_sent(exchange())
+    assert [sent.prompt for sent in ledger.last_sent([COLD])] == [RECIPE]
+    ledger.note_sent(exchange(REPLAY))
+    assert len(ledger.last_sent([COLD])) == 1
+
+
+def test_a_wave_can_be_replayed_when_all_its_prompts_were_answered_together() -> None:
+    trials = [msgspec.structs.replace(COLD, id=f"{n}", concurrency=2, stream=n) for n in (1, 2)]
+    wave = Wave(id="w1", size=2, released_ns=0)
+    ledger = Ledger(retry_invalid=0)
+    for trial, after in zip(
+        trials, (Scrape(at_ns=0, took_ns=0, values={"process_start": 7.0}), None), strict=True
+    ):
+        ledger.note_sent(msgspec.structs.replace(exchange(trial), wave=wave, after=after))
+    assert [sent.server_started for sent in ledger.last_sent(trials)] == [7.0, None]
+    later = msgspec.structs.replace(wave, id="w2")
+    ledger.note_sent(msgspec.structs.replace(exchange(trials[0]), wave=later))
+    assert ledger.last_sent(trials) == []  # one of the second wave, one of the first
+
+
+def test_a_wave_that_was_cut_off_is_no_try() -> None:
+    ledger = Ledger(retry_invalid=0)
+    torn = Verdict(valid=False, reasons=(Reason(id="wave_incomplete"),))
+    ledger.note_measured(msgspec.structs.replace(measurement(valid=False), verdict=torn))
+    assert ledger.left([COLD]) == [COLD]
 
 
 def test_primings_are_remembered_but_are_no_tries() -> None:
     ledger = Ledger(retry_invalid=0)
     primed = msgspec.structs.replace(exchange(), purpose="prime")
-    ledger.note_exchange(primed, None)
-    assert ledger.last_sent([COLD]) == primed
+    ledger.note_sent(primed)
+    assert len(ledger.last_sent([COLD])) == 1
     assert not ledger.is_done(COLD)
