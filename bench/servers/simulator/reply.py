@@ -45,12 +45,20 @@ class Outlet:
     async def start(self) -> None:
         await self._send({"type": "http.response.start", "status": 200, "headers": _SSE})
 
-    async def event(self, data: bytes, due_ns: int = 0, tokens: int = 0) -> None:
-        """One event; `tokens` above 0 makes it a chunk of text that the truth records."""
-        self._events += 1
-        await self.writes(frame(data, self._passage.faults, self._events), due_ns, tokens)
+    async def events(self, *events: bytes, due_ns: int = 0, tokens: int = 0) -> None:
+        """Events that leave in one write; `tokens` above 0 makes the last one a chunk of text: it
+        leaves when it is due, and the truth records it."""
+        writes = []
+        for data in events:
+            self._events += 1
+            writes += frame(data, self._passage.faults, self._events)
+        if "utf8-split" not in self._passage.faults:
+            writes = [b"".join(writes)]
+        await self.writes(writes, due_ns, tokens)
 
     async def writes(self, writes: list[bytes], due_ns: int = 0, tokens: int = 0) -> None:
+        if tokens:
+            await self._passage.driver.until(due_ns)
         if self._buffered:
             self._held.append((writes, due_ns, tokens))
             return
@@ -93,6 +101,7 @@ class Answer:
         use = dialect.usage(self._counts(len(self.ids)))
         body = dialect.encode(self.reply.whole(text, last.finish, use))
         due = self.passage.driver.wall_ns(last.at_s)
+        await self.passage.driver.until(due)
         self.passage.truth.chunk(due, time.monotonic_ns(), len(self.ids))
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -103,14 +112,15 @@ class Answer:
         await self.outlet.start()
         early = "role-early" in self.faults and self.reply.chat
         if early:
-            await self._role()
+            await self.outlet.events(self._role())
         async for emission in self._chunks():
             if "empty-answer" in self.faults:
                 self.passage.driver.abort(self.passage.truth.id)
                 break
-            if emission.first and self.reply.chat and not early:
-                await self._role()
-            await self._text(emission)
+            # The role leaves in the same write as the first text: the first of two writes would wake
+            # the client, and on a busy machine that would take the processor from the second.
+            opening = [self._role()] if emission.first and self.reply.chat and not early else []
+            await self._text(emission, opening)
             if not self.struck and emission.start + emission.count >= len(self.ids) // 2:
                 self.struck = True
                 if await self._strike():
@@ -119,7 +129,7 @@ class Answer:
             await self._usage()
         self.passage.settle()
         if "no-done" not in self.faults:
-            await self.outlet.event(DONE)
+            await self.outlet.events(DONE)
         await self.outlet.end()
 
     # --- what comes from the engine ---
@@ -165,17 +175,17 @@ class Answer:
 
     # --- what goes out ---
 
-    async def _role(self) -> None:
-        await self.outlet.event(dialect.encode(self._with_usage(self.reply.role(), 0)))
+    def _role(self) -> bytes:
+        return dialect.encode(self._with_usage(self.reply.role(), 0))
 
-    async def _text(self, emission: Emission) -> None:
+    async def _text(self, emission: Emission, opening: list[bytes]) -> None:
         end = emission.start + emission.count
         text = odd_text(self.core.tokenizer.decode(self.ids[emission.start : end].tolist()), self.faults)
         body = self._with_usage(self._body(text, emission), end)
         if emission.finish and not self.options.include_usage:
             body["system_fingerprint"] = dialect.FINGERPRINT
         due = self.passage.driver.wall_ns(emission.at_s)
-        await self.outlet.event(dialect.encode(body), due, emission.count)
+        await self.outlet.events(*opening, dialect.encode(body), due_ns=due, tokens=emission.count)
 
     def _body(self, text: str, emission: Emission) -> dialect.Body:
         if self.reply.chat and "tool-calls" in self.faults:
@@ -203,7 +213,7 @@ class Answer:
         if "usage-impossible" in self.faults:
             use = dialect.impossible_usage()
         body = self.reply.chunk(None, usage=use, system_fingerprint=dialect.FINGERPRINT)
-        await self.outlet.event(dialect.encode(body))
+        await self.outlet.events(dialect.encode(body))
 
     async def _strike(self) -> bool:
         """The faults that strike in the middle; True where the stream ends with them."""
@@ -219,6 +229,6 @@ class Answer:
         if "error-event" in self.faults:
             self.passage.driver.abort(self.passage.truth.id)
             error = {"message": "EngineCore encountered an issue.", "type": "InternalServerError"}
-            await self.outlet.event(dialect.encode({"error": {**error, "param": None, "code": 500}}))
+            await self.outlet.events(dialect.encode({"error": {**error, "param": None, "code": 500}}))
             return True
         return False
