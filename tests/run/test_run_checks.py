@@ -306,3 +306,15 @@ def test_a_tier_over_the_served_limit_is_never_sent(tmp_path: Path) -> None:
         assert max(request.prompt_tokens for request in server.truth().requests) < 100
     assert result.returncode == 2
     assert "tier 512 + 16 output tokens exceed the served limit of 400 tokens (/v1/models)" in result.stderr
+
+
+# --- between routes ---------------------------------------------------------------------------------
+
+
+def test_routes_that_differ_in_more_than_speculation_are_warned_of(tmp_path: Path) -> None:
+    toy = load_profile("toy-target-only")
+    with simulate(toy) as one, simulate(msgspec.structs.replace(toy, max_model_len=16_384)) as other:
+        text = suite_text({"a": one.base_url, "b": other.base_url})
+        found = [line for line in check_all(text, tmp_path) if line.name == "routes"]
+    assert [line.state for line in found] == ["warn"]
+    assert found[0].text == ("they differ not in speculation alone: served limit: 32,768 (a), 16,384 (b)")

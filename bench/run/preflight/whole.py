@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
+from bench.analysis.differences import unexplained
 from bench.errors import BenchError, EngineError
 from bench.prompting.compose import Composer
-from bench.records import RunInfo, Suite, Trial
+from bench.records import RunInfo, ServerFacts, Suite, Trial
 from bench.run.forecast.expect import expect
 from bench.run.lifecycle.stage import Stage
 from bench.run.order import Order, only_routes
@@ -27,20 +29,36 @@ async def preflight(order: Order) -> list[Check]:
     """
     suite = only_routes(order.suite, order.routes)
     found = [*check_disk(order.results), await check_client()]
+    facts: dict[str, ServerFacts] = {}
     async with Stage(suite, order.folder, Progress(), results=order.results, force=True) as stage:
         for route in suite.routes:
-            found += await _route(order, suite, stage, route.name)
+            found += await _route(order, suite, stage, route.name, facts)
+        found += _differences(suite, facts)
         if len(stage.composers) == len(suite.routes):
             found += await _time(order, suite, stage)
     return found
 
 
-async def _route(order: Order, suite: Suite, stage: Stage, name: str) -> list[Check]:
-    """One route; a server that cannot stay up beside the next one is stopped again."""
+def _differences(suite: Suite, facts: Mapping[str, ServerFacts]) -> list[Check]:
+    """Whether the routes differ in nothing but the speculation they declare, as far as anybody tells."""
+    if len(suite.routes) < 2:
+        return []
+    found = unexplained(suite, facts)
+    return [
+        Check(route="", name="routes", state="warn", text=f"they differ not in speculation alone: {one.text}")
+        for one in found
+    ] or [Check(route="", name="routes", state="ok", text="no difference but the declared speculation")]
+
+
+async def _route(
+    order: Order, suite: Suite, stage: Stage, name: str, facts: dict[str, ServerFacts]
+) -> list[Check]:
+    """One route, whose facts are put into `facts`; a server that cannot stay up beside others is stopped."""
     try:
         session = await stage.open(name)
     except BenchError as error:
         return [refused(name, "server", error)]
+    facts[name] = session.facts
     found = await check_route(suite, session, folder=order.folder)
     info = describe(order, suite, {name: session}, path=Path("check"))
     try:
