@@ -65,7 +65,16 @@ def feed(pieces: list[bytes], body: bytes = b"{}") -> tuple[list[bool], bytes, C
 # Chunks whose contents look like the end of a body, or like chunk headers.
 CONTENTS = st.lists(
     st.sampled_from(
-        [b"data: 10\r\n\r\n", b"0\r\n\r\n", b"\r\n\r\n", b"\r\n", b"5\r\nhello\r\n", b"x", b"data: {}\n\n"]
+        [
+            b"data: 10\r\n\r\n",
+            b"0\r\n\r\n",
+            b"\r\n\r\n",
+            b"\r\n",
+            b"5\r\nhello\r\n",
+            b"x",
+            b"data: {}\n\n",
+            b"data: [DONE]\n\n",
+        ]
     ),
     max_size=5,
 )
@@ -124,14 +133,16 @@ def test_a_connection_the_server_wants_closed_is_not_used_again() -> None:
 LONG = [b"%x\r\n%s\r\n" % (1000, b"x" * 1000)] * 150
 
 
-def test_the_end_of_a_long_body_is_verified_in_slices_between_which_others_are_served() -> None:
-    async def main() -> tuple[int, int | None, int]:
+def ended(end: bytes) -> tuple[int, int]:
+    """Turns of the loop until a long body that ends so is over, and its size."""
+
+    async def main() -> tuple[int, int]:
         recorder = Recorder(10**9)
         connection = Connection(memoryview(bytearray(65536)))
         connection.connection_made(Wire())
         task = asyncio.create_task(connection.request(b"", b"", recorder))
         await asyncio.sleep(0)
-        for piece in (CHUNKED, *LONG, b"0\r\n\r\n"):
+        for piece in (CHUNKED, *LONG, end):
             connection.get_buffer(-1)[: len(piece)] = piece
             connection.buffer_updated(len(piece))
         last_ns = recorder.last_ns
@@ -141,11 +152,20 @@ def test_the_end_of_a_long_body_is_verified_in_slices_between_which_others_are_s
             await asyncio.sleep(0)
         await task
         assert recorder.ended_ns == last_ns  # the stamp of the read, whenever its meaning was found
-        return turns, recorder.ended_ns, sum(recorder.read_bytes)
+        assert connection.idle
+        return turns, sum(len(data) for _, data in recorder.take())
 
-    turns, _, size = asyncio.run(main())
+    return asyncio.run(main())
+
+
+def test_the_end_of_a_long_body_is_verified_in_slices_between_which_others_are_served() -> None:
+    turns, size = ended(b"0\r\n\r\n")
     assert size == 150_000
     assert turns >= 4  # 151,500 framed bytes in slices of 32 KB
+
+
+def test_a_stream_that_says_it_is_done_and_ends_is_over_at_once() -> None:
+    assert ended(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n") == (0, 150_014)
 
 
 @pytest.mark.parametrize("whole", [True, False])

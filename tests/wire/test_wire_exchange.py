@@ -508,6 +508,18 @@ def test_what_is_no_http_or_no_stream_is_malformed(answer: bytes) -> None:
     assert failed(run(perform(post))) == "malformed"
 
 
+def test_chunks_without_sense_are_malformed_however_well_the_stream_ends() -> None:
+    async def post(talk: Conversation) -> None:
+        await talk.stream(TEXT, end=False)
+        await asyncio.sleep(SOON)
+        end = sse("[DONE]")
+        await talk.say(b"zz\r\n" + END + b"\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(end), end))
+
+    exchange = run(perform(post))
+    assert (failed(exchange), exchange.text) == ("malformed", "hi")
+    assert exchange.failure is not None and "not a chunk header: b'zz'" in exchange.failure.message
+
+
 def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.wire.client.STREAM_LIMIT", 1_000_000)
 
