@@ -1,11 +1,13 @@
 """The `ctxbench` command: one place where commands are registered and errors become exit codes.
 
-Exit codes: 0 ok, 1 a check or gate failed, 2 usage or suite error, 3 engine error, 4 a gate cannot
-tell, 130 interrupted.
+Exit codes: 0 ok, 1 a check or gate failed (or the output could not be written), 2 usage or suite error,
+3 engine error, 4 a gate cannot tell, 130 interrupted, 141 nobody read the output on.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from typing import Annotated
 
@@ -84,13 +86,56 @@ suites.command("llama")(routes.llama)
 app.add_typer(suites, name="routes")
 
 
+PIPE_CLOSED = 141
+"""What a shell calls a command that ended because nobody read on (128 + SIGPIPE), as with `| head`."""
+OUTPUT_LOST = 1
+
+
 def main() -> None:
     """Runs the command line; every expected error is one line on stderr and its exit code.
 
     Usage errors (exit 2) and Ctrl-C (exit 130) are typer's own.
     """
+    code = _exit_code()
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        code = _lost(error)
+        _drop_output()
+    sys.exit(code)
+
+
+def _exit_code() -> int | str | None:
+    """Runs the command line; what it would exit with."""
     try:
         app()
     except BenchError as error:
-        print(f"ctxbench: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _say(str(error))
+        return error.exit_code
+    except SystemExit as ended:
+        # typer makes a 1 of a closed pipe; a check that failed is a 1, too.
+        return PIPE_CLOSED if isinstance(ended.__context__, BrokenPipeError) else ended.code
+    except OSError as error:
+        return _lost(error)
+    return 0
+
+
+def _lost(error: OSError) -> int:
+    if isinstance(error, BrokenPipeError):
+        return PIPE_CLOSED
+    _say(f"{error.filename or 'the output cannot be written'}: {error.strerror or error}")
+    return OUTPUT_LOST
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):  # nobody reads stderr any more either
+        print(f"ctxbench: {text}", file=sys.stderr)
+
+
+def _drop_output() -> None:
+    """What is still buffered goes nowhere, so that the interpreter's own last flush cannot fail."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

@@ -1,0 +1,90 @@
+"""How a command ends: exit codes, one line on stderr, and output that nobody reads or that finds no room."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bench.cli.main import main
+from bench.resources import shipped
+
+SUITE = str(shipped("prompts", "suites", "laptop.toml"))
+RUN = str(Path(__file__).parent.parent / "data" / "run-small")
+
+
+def into_a_closed_pipe(arguments: Sequence[str]) -> tuple[int, str]:
+    """Exit code and stderr of a command whose reader has gone, as behind `| head`."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "bench", *arguments], stdout=writing, stderr=subprocess.PIPE, check=False
+        )
+    finally:
+        os.close(writing)
+    return done.returncode, done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["plan", SUITE, "--json"], ["status", RUN]],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_command_whose_reader_has_gone_ends_quietly(arguments: list[str]) -> None:
+    assert into_a_closed_pipe(arguments) == (141, "")
+
+
+class Full(io.StringIO):
+    """A file on a full disk."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class FullLater(io.StringIO):
+    """A file whose buffer takes everything, and whose disk is full."""
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("output", [Full, FullLater])
+def test_output_that_finds_no_room_is_one_line_and_exit_code_one(
+    output: type[io.StringIO], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdout", output())
+    monkeypatch.setattr(sys, "argv", ["ctxbench", "routes", "llama"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "ctxbench: the output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["routes", "llama"], 0, ""),
+        (["status", "nothing-here"], 2, "ctxbench: nothing-here: not a run directory"),
+        (["plan"], 2, "Usage: "),
+        (["nonsense"], 2, "Usage: "),
+    ],
+)
+def test_exit_codes_are_those_that_are_documented(
+    arguments: list[str],
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["ctxbench", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (ended.value.code or 0) == code
+    assert capsys.readouterr().err.startswith(said)
