@@ -6,50 +6,51 @@ speak. Where neither can, the number is absent with the reason, and the route is
 
 from __future__ import annotations
 
-import csv
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from msgspec import Struct, structs
 
 from bench.analysis import bootstrap, decode, prefill
 from bench.analysis.cells import column, labelled, merged_tiers, pooled, routes_of, same_tier, usable
+from bench.analysis.workload import Request
 from bench.errors import SuiteError
 from bench.records import Estimate, Measurement
 
-MAX_REQUESTS = 1_000_000
 _NEAR_REUSE = 0.01  # a replay stands for a request whose cached share differs by no more than this
 
 
-class Request(Struct, frozen=True, kw_only=True, order=True):
-    """A request to be served."""
+class Limits(Struct, frozen=True, kw_only=True):
+    """How long a sequence (prompt and output) a route takes; `None`: not known."""
 
-    prompt_tokens: int
-    output_tokens: int
-    reused_tokens: int = 0
-    """Prompt tokens that are in the prefix cache already."""
+    served: int | None = None
+    """Beyond it the server refuses a request, or clamps its output."""
+    drafter: int | None = None
+    """Beyond it a speculating route drafts nothing."""
 
 
 class Advice(Struct, frozen=True, kw_only=True):
     """What to expect of one route for one request."""
 
     route: str
+    task: str = "continue"
+    """The task whose trials it rests on."""
     request: Request
     ttft_s: Estimate | None = None
     decode_s: Estimate | None = None
     """First to last token."""
     total_s: Estimate | None = None
     best: bool = False
-    """The lowest expected total among the routes that have one."""
+    """The lowest expected total among the routes that have one, for this task."""
     certain: bool = False
     """Best, and its spread stays below every other route's."""
     prompt_factor: float | None = None
     """Prompt / longest prompt measured on this route; above 1 nothing was measured there."""
     output_factor: float | None = None
     """Output / longest output measured on this route."""
+    undrafted: int = 0
+    """Output tokens past the drafter limit, where the measured speed does not hold."""
     basis: dict[str, str] = {}
     """Field -> what it rests on."""
     absent: dict[str, str] = {}
@@ -61,6 +62,7 @@ class WorkloadAdvice(Struct, frozen=True, kw_only=True):
     """One route serving every request of a workload, one after another."""
 
     route: str
+    task: str = "continue"
     requests: int
     """Requests it has an expected latency for."""
     without: int
@@ -77,17 +79,28 @@ class WorkloadAdvice(Struct, frozen=True, kw_only=True):
 
 
 class Advisor:
-    """Answers for any number of requests from one set of measurements.
+    """Answers for any number of requests from the measurements of one task.
 
     `observed` are rates seen elsewhere, e.g. in production: they count for decoding at their prompt
-    length, and for nothing else.
+    length, and for nothing else. `limits` is by route, as far as known. Raises `SuiteError` when there is
+    no valid measurement, or when they are of several tasks: speculation differs between these.
     """
 
-    def __init__(self, measurements: Iterable[Measurement], observed: Iterable[Measurement] = ()) -> None:
+    def __init__(
+        self,
+        measurements: Iterable[Measurement],
+        observed: Iterable[Measurement] = (),
+        *,
+        limits: Mapping[str, Limits] | None = None,
+    ) -> None:
         rows = [row for row in labelled(measurements) if usable(row)]
         self.routes = routes_of(rows)
         if not self.routes:
             raise SuiteError("there is no valid measurement to advise from: look at the report's footnotes")
+        self.task, *others = dict.fromkeys(row.task for row in rows)
+        if others:
+            raise SuiteError(f"measurements of several tasks ({self.task}, {', '.join(others)}): choose one")
+        self._limits = dict(limits or {})
         self._ttft = prefill.fit(rows)
         self._step = decode.fit(rows)
         self._rows: dict[str, list[Measurement]] = {route: [] for route in self.routes}
@@ -108,26 +121,58 @@ class Advisor:
         absent: dict[str, str] = {}
         basis: dict[str, str] = {}
         warnings: list[str] = []
-        ttft = self._first(route, request, basis, absent, warnings)
-        step = self._steps(route, request, basis, absent, warnings)
+        undrafted, refusal = self._beyond_limits(route, request, warnings)
+        ttft = step = None
+        if refusal is None:
+            ttft = self._first(route, request, basis, absent, warnings)
+            step = self._steps(route, request, basis, absent, warnings)
+        else:
+            absent |= {"ttft_s": refusal, "decode_s": refusal}
         if ttft is None or step is None:
-            absent["total_s"] = "; ".join(absent.values())
+            absent["total_s"] = "; ".join(dict.fromkeys(absent.values()))
         longest = max(row.prompt_tokens or row.tier for row in self._rows[route])
         outputs = [
             row.output_tokens or 0 for row in (*self._rows[route], *self._observed) if row.route == route
         ]
         return Advice(
             route=route,
+            task=self.task,
             request=request,
             ttft_s=ttft,
             decode_s=step,
             total_s=None if ttft is None or step is None else _sum(ttft, step),
             prompt_factor=request.prompt_tokens / longest,
             output_factor=request.output_tokens / max(outputs) if max(outputs) else None,
+            undrafted=undrafted,
             basis=basis,
             absent=absent,
             warnings=tuple(warnings),
         )
+
+    def _beyond_limits(self, route: str, request: Request, warnings: list[str]) -> tuple[int, str | None]:
+        """Output tokens past the drafter limit, and why the route cannot serve the request at all."""
+        plain = route.removesuffix(" (fallback)")
+        limits = self._limits.get(plain, Limits())
+        end = request.prompt_tokens + request.output_tokens
+        if limits.served is not None and end > limits.served:
+            return 0, f"prompt and output pass the served limit of {limits.served:,} tokens"
+        if limits.drafter is None:
+            return 0, None
+        if plain != route:
+            inside = end <= limits.drafter
+            return 0, f"up to {limits.drafter:,} tokens {plain} drafts" if inside else None
+        past = min(request.output_tokens, max(0, end - limits.drafter))
+        if past == request.output_tokens:
+            return (
+                past,
+                f"past {limits.drafter:,} tokens nothing is drafted: its measurements do not hold there",
+            )
+        if past:
+            warnings.append(
+                f"the drafter stops at {limits.drafter:,} tokens: the last {past:,} tokens of the output are "
+                "slower than measured"
+            )
+        return past, None
 
     def _first(
         self, route: str, request: Request, basis: dict[str, str], absent: dict[str, str], warnings: list[str]
@@ -184,25 +229,55 @@ class Advisor:
 
 
 def advise(
-    measurements: Iterable[Measurement], request: Request, observed: Iterable[Measurement] = ()
+    measurements: Iterable[Measurement],
+    request: Request,
+    observed: Iterable[Measurement] = (),
+    *,
+    limits: Mapping[str, Limits] | None = None,
 ) -> list[Advice]:
-    """Expected latency of every route for one request, the best first."""
-    return Advisor(measurements, observed).advise(request)
+    """Expected latency of every route for one request, the best first; several tasks one after another."""
+    advisors = _advisors(measurements, observed, limits)
+    return [advice for advisor in advisors for advice in advisor.advise(request)]
 
 
 def advise_workload(
     measurements: Iterable[Measurement],
     requests: Sequence[Request],
     observed: Iterable[Measurement] = (),
+    *,
+    limits: Mapping[str, Limits] | None = None,
 ) -> list[WorkloadAdvice]:
-    """Every route serving the whole workload; the lowest total first, incomplete ones last."""
-    advisor = Advisor(measurements, observed)
-    answers: dict[str, list[tuple[Advice, int]]] = {route: [] for route in advisor.routes}
-    for request, count in Counter(requests).items():
-        for advice in advisor.advise(request):
-            answers[advice.route].append((advice, count))
-    found = [_workload(route, given) for route, given in answers.items()]
-    return sorted(found, key=lambda one: (one.total_s is None, one.total_s or 0.0))
+    """Every route serving the whole workload; the lowest total first, incomplete ones last; task by task."""
+    counted = Counter(requests)
+    found: list[WorkloadAdvice] = []
+    for advisor in _advisors(measurements, observed, limits):
+        answers: dict[str, list[tuple[Advice, int]]] = {route: [] for route in advisor.routes}
+        for request, count in counted.items():
+            for advice in advisor.advise(request):
+                answers[advice.route].append((advice, count))
+        mine = [_workload(route, given) for route, given in answers.items()]
+        found += sorted(mine, key=lambda one: (one.total_s is None, one.total_s or 0.0))
+    return found
+
+
+def _advisors(
+    measurements: Iterable[Measurement],
+    observed: Iterable[Measurement],
+    limits: Mapping[str, Limits] | None,
+) -> list[Advisor]:
+    """One for every task that has a valid measurement."""
+    rows, seen = labelled(measurements), list(observed)
+    tasks = list(dict.fromkeys(row.task for row in rows if usable(row)))
+    if not tasks:
+        return [Advisor(rows)]  # which says that there is nothing to advise from
+    return [
+        Advisor(
+            (row for row in rows if row.task == task),
+            (row for row in seen if row.task == task),
+            limits=limits,
+        )
+        for task in tasks
+    ]
 
 
 def _workload(route: str, given: Sequence[tuple[Advice, int]]) -> WorkloadAdvice:
@@ -212,6 +287,7 @@ def _workload(route: str, given: Sequence[tuple[Advice, int]]) -> WorkloadAdvice
     reasons = list(dict.fromkeys(a.absent["total_s"] for a, _ in given if a.total_s is None))
     return WorkloadAdvice(
         route=route,
+        task=given[0][0].task if given else "continue",
         requests=sum(n for _, _, n in ready),
         without=without,
         total_s=None if without else sum(t.value * n for t, _, n in ready),
@@ -276,97 +352,8 @@ def _ranked(found: list[Advice]) -> list[Advice]:
         bool(others)
         and len(ready) == len(found)
         and high is not None
+        and not first.undrafted
         and all(end is not None and end > high for end in ends)
     )
     best = structs.replace(first, best=True, certain=certain)
     return [best, *others, *(a for a in found if a.total_s is None)]
-
-
-# --- Workloads ------------------------------------------------------------------------------------
-
-
-def read_workload(text: str, *, source: str) -> list[Request]:
-    """Requests of a workload file.
-
-    CSV with columns `prompt_tokens, output_tokens` and optionally `reused_tokens`, `count`; or JSON
-    lines, each an object with these names, or a logged OpenAI-style reply with its `usage`.
-    Raises `SuiteError` with line, value and what is allowed.
-    """
-    lines = text.removeprefix("\ufeff").split("\n")
-    start = next((line.strip() for line in lines if line.strip()), "")
-    rows = _json_lines(lines, source) if start.startswith("{") else _csv_lines(lines, source)
-    found: list[Request] = []
-    for where, row in rows:
-        prompt, output = _count(where, row, "prompt_tokens", 1), _count(where, row, "output_tokens", 1)
-        reused, count = _count(where, row, "reused_tokens", 0), _count(where, row, "count", 1, default=1)
-        if reused >= prompt:
-            raise SuiteError(f"{where}: reused_tokens {reused} is not less than prompt_tokens {prompt}")
-        if len(found) + count > MAX_REQUESTS:
-            raise SuiteError(f"{where}: more than {MAX_REQUESTS:,} requests: take a sample of the workload")
-        request = Request(prompt_tokens=prompt, output_tokens=output, reused_tokens=reused)
-        found += [request] * count
-    if not found:
-        raise SuiteError(f"{source}: there is no request in this workload")
-    return found
-
-
-def _count(where: str, row: Mapping[str, Any], name: str, least: int, default: int = 0) -> int:
-    value = row.get(name)
-    if value in (None, "") and name not in ("prompt_tokens", "output_tokens"):
-        return default
-    try:
-        number = float(value)  # type: ignore[arg-type]
-        whole = int(number)
-    except (TypeError, ValueError, OverflowError):
-        number, whole = 0.5, 0
-    if number != whole or not least <= whole <= 10**12 or isinstance(value, bool):
-        raise SuiteError(f"{where}, column {name}: {str(value)[:60]!r} is not a whole number from {least} on")
-    return whole
-
-
-def _csv_lines(lines: Sequence[str], source: str) -> list[tuple[str, dict[str, Any]]]:
-    reader = csv.reader([line + "\n" for line in lines if not line.startswith("#")], strict=True)
-    try:
-        rows = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
-    except csv.Error as error:
-        raise SuiteError(f"{source}, line {reader.line_num}: not CSV: {error}") from None
-    header = [cell.strip() for cell in rows[0][1]] if rows else []
-    for name in ("prompt_tokens", "output_tokens"):
-        if name not in header:
-            raise SuiteError(f"{source}: a workload needs the columns prompt_tokens and output_tokens")
-    return [
-        (f"{source}, line {n}", dict(zip(header, (cell.strip() for cell in cells), strict=False)))
-        for n, cells in rows[1:]
-    ]
-
-
-def _json_lines(lines: Sequence[str], source: str) -> list[tuple[str, dict[str, Any]]]:
-    found: list[tuple[str, dict[str, Any]]] = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        where = f"{source}, line {number}"
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise SuiteError(f"{where}: not JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise SuiteError(f"{where}: not an object")
-        found.append((where, _from_usage(row)))
-    return found
-
-
-def _from_usage(row: dict[str, Any]) -> dict[str, Any]:
-    """The counts of a logged reply, wherever its `usage` stands."""
-    inner = row.get("response")
-    body = inner.get("body", inner) if isinstance(inner, dict) else row
-    usage = body.get("usage") if isinstance(body, dict) else None
-    if not isinstance(usage, dict):
-        return row
-    details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    return {
-        "prompt_tokens": usage.get("prompt_tokens"),
-        "output_tokens": usage.get("completion_tokens"),
-        "reused_tokens": cached,
-    }

@@ -64,6 +64,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     rule: Rule
     route: str
     tier: int | None
+    task: str = ""
+    """Empty where no cell answers the rule."""
     status: Literal["pass", "fail", "cannot tell"]
     ratio: Estimate | None = None
     samples: int = 0
@@ -159,7 +161,7 @@ def _outcome(rule: Rule, cell: Comparison) -> Outcome:
     elif ratio.spread != "interval":
         more = MINIMUM - samples
         spread = "a range is no interval" if ratio.spread else "one trial a side"
-        why = f"{spread}: {more} more trials a side are needed"
+        why = f"{spread}: it takes {_trials(more)} a side"
     elif ratio.low is None or ratio.high is None:
         why = "the interval is open"
     else:
@@ -171,20 +173,23 @@ def _outcome(rule: Rule, cell: Comparison) -> Outcome:
             status = "pass"
         else:
             more = _more(ratio, rule.ratio, samples)
-            needed = (
-                f"about {more:,} more trials a side would settle it" if more else "it sits on the tolerance"
-            )
+            needed = f"about {_trials(more)} a side would settle it" if more else "it sits on the tolerance"
             why = f"the interval holds the tolerance: {needed}"
     return Outcome(
         rule=rule,
         route=cell.route,
         tier=cell.tier,
+        task=cell.task,
         status=status,
         ratio=ratio,
         samples=samples,
         more=more,
         why=why,
     )
+
+
+def _trials(more: int) -> str:
+    return "1 more trial" if more == 1 else f"{more:,} more trials"
 
 
 def _more(ratio: Estimate, limit: float, samples: int) -> int | None:

@@ -6,7 +6,7 @@ law plus (k - 1) steps at the mean context n + k/2 (`prefill`, `decode`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,13 +73,15 @@ def winner_map(
     reused_share: float = 0.0,
     prompts: Floats | None = None,
     outputs: Floats | None = None,
+    task: str | None = None,
 ) -> WinnerMap | str:
     """The map, or a sentence that says why there is none (fewer than two routes with both laws).
 
     `reused_share` from 0 (cold) to 1; `replayed_share` gives the one that was measured. Axes default
-    to four times beyond what was measured.
+    to four times beyond what was measured. `task`: only its trials; `None` pools several, and the
+    map's warnings say so.
     """
-    rows = [row for row in labelled(measurements) if usable(row)]
+    rows = [row for row in labelled(measurements) if usable(row) and task in (None, row.task)]
     ttfts, steps = prefill.fit(rows), decode.fit(rows)
     left_out = {r: law.absent for r, law in ttfts.items() if law.absent}
     left_out |= {r: "no decode rate" for r in ttfts if r not in steps and r not in left_out}
@@ -117,7 +119,7 @@ def _axes(laws: _Laws) -> tuple[Floats, Floats]:
 
 
 def _map(
-    rows: Iterable[Measurement],
+    rows: Sequence[Measurement],
     laws: _Laws,
     share: float,
     prompts: Floats,
@@ -152,7 +154,16 @@ def _map(
         boundary=_boundary(tuple(laws), prompts, outputs, values, best),
         measured=tuple(sorted(cells)),
         left_out=left_out,
-        warnings=tuple(
+        warnings=_warnings(rows, laws),
+    )
+
+
+def _warnings(rows: Sequence[Measurement], laws: _Laws) -> tuple[str, ...]:
+    tasks = sorted({row.task for row in rows})
+    pooled_tasks = [f"the tasks {', '.join(tasks)} are pooled"] if len(tasks) > 1 else []
+    return (
+        *pooled_tasks,
+        *(
             f"{route}: {text}"
             for route, (law, step) in laws.items()
             for text in (*law.warnings, *step.warnings)

@@ -5,9 +5,12 @@ from decision_samples import invalid, trial, truth
 from decision_samples import two_routes as rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
-from bench.analysis.advise import Advisor, Request, advise, advise_workload, read_workload
+from bench.analysis.advise import Advisor, Limits, advise, advise_workload
+from bench.analysis.workload import Request
 from bench.errors import SuiteError
+from bench.records import Verdict
 
 
 def test_between_tiers_the_laws_give_the_expected_latency() -> None:
@@ -88,34 +91,54 @@ def test_a_route_without_an_answer_has_no_total() -> None:
     assert (last.route, last.total_s, last.without, last.absent) == ("new", None, 1, "no valid cold trial")
 
 
-def test_workloads_are_read_from_csv_and_logged_replies() -> None:
-    text = "# a day\nprompt_tokens,output_tokens,reused_tokens,count\n1000,10,,2\n2000,20,500,\n"
-    one = Request(prompt_tokens=1000, output_tokens=10)
-    two = Request(prompt_tokens=2000, output_tokens=20, reused_tokens=500)
-    assert read_workload(text, source="w") == [one, one, two]
-    usage = (
-        '{"prompt_tokens": 2000, "completion_tokens": 20, "prompt_tokens_details": {"cached_tokens": 500}}'
-    )
-    lines = f'{{"id": "x", "usage": {usage}}}\n\n{{"response": {{"body": {{"usage": {usage}}}}}}}\n'
-    assert read_workload(lines, source="w") == [two, two]
-    assert read_workload('{"prompt_tokens": 1000, "output_tokens": 10}', source="w") == [one]
+LIMITS = {"slow": Limits(served=70_000), "fast": Limits(served=200_000, drafter=66_000)}
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "a workload needs the columns"),
-        ("prompt,output\n1,2\n", "a workload needs the columns prompt_tokens and output_tokens"),
-        ("prompt_tokens,output_tokens\n", "no request"),
-        ("prompt_tokens,output_tokens\n10,x\n", "w, line 2, column output_tokens: 'x' is not a whole"),
-        ("prompt_tokens,output_tokens\n10\n", "column output_tokens: 'None'"),
-        ("prompt_tokens,output_tokens,reused_tokens\n10,1,10\n", "reused_tokens 10 is not less"),
-        ("prompt_tokens,output_tokens,count\n10,1,9999999\n", "more than 1,000,000 requests"),
-        ('{"prompt_tokens": 1}', "column output_tokens"),
-        ("{bad", "w, line 1: not JSON"),
-        ('{"usage": {"prompt_tokens": true, "completion_tokens": 1}}', "column prompt_tokens: 'True'"),
-    ],
-)
-def test_a_bad_workload_is_refused_with_its_place(text: str, message: str) -> None:
-    with pytest.raises(SuiteError, match=message):
-        read_workload(text, source="w")
+def test_a_request_over_the_served_limit_is_refused_and_not_ranked() -> None:
+    inside, over = (Request(prompt_tokens=64_000, output_tokens=k) for k in (1_000, 9_000))
+    assert all(one.total_s is not None for one in advise(rows(), inside, limits=LIMITS))
+    first, last = advise(rows(), over, limits=LIMITS | {"fast": Limits()})
+    assert (last.route, last.total_s, last.ttft_s, last.decode_s) == ("slow", None, None, None)
+    assert last.absent["total_s"] == "prompt and output pass the served limit of 70,000 tokens"
+    assert first.route == "fast" and first.best and not first.certain
+    (total,) = [one for one in advise_workload(rows(), [inside, over], limits=LIMITS) if one.route == "slow"]
+    assert (total.total_s, total.requests, total.without) == (None, 1, 1)
+
+
+def test_an_output_that_outlives_the_drafter_is_flagged_and_a_prompt_past_it_has_no_number() -> None:
+    crossing = Request(prompt_tokens=64_000, output_tokens=20_000)
+    (one,) = [one for one in advise(rows(), crossing, limits={"fast": LIMITS["fast"]}) if one.route == "fast"]
+    assert one.best and not one.certain and one.undrafted == 18_000
+    assert "the drafter stops at 66,000 tokens: the last 18,000 tokens" in " ".join(one.warnings)
+    past = Request(prompt_tokens=66_000, output_tokens=10)
+    (gone,) = [one for one in advise(rows(), past, limits=LIMITS) if one.route == "fast"]
+    assert gone.total_s is None and "past 66,000 tokens nothing is drafted" in gone.absent["decode_s"]
+
+
+def test_a_fallback_is_no_answer_where_the_route_drafts() -> None:
+    fell = [
+        structs.replace(row, verdict=Verdict(valid=True, speculation="fallback"))
+        for row in rows()
+        if row.route == "fast"
+    ]
+    measurements = [row for row in rows() if row.route == "slow"] + fell
+    for prompt, drafts in ((30_000, True), (66_000, False)):
+        found = advise(measurements, Request(prompt_tokens=prompt, output_tokens=10), limits=LIMITS)
+        (one,) = [one for one in found if one.route == "fast (fallback)"]
+        assert (one.total_s is None) is drafts
+        assert not drafts or one.absent["total_s"] == "up to 66,000 tokens fast drafts"
+
+
+def test_tasks_are_answered_one_by_one() -> None:
+    echo = [structs.replace(row, task="echo", tpot_s=(row.tpot_s or 0.0) / 2) for row in rows(noise=0.0)]
+    both = [*rows(noise=0.0), *echo]
+    request = Request(prompt_tokens=100_000, output_tokens=300)
+    found = advise(both, request)
+    assert [(one.task, one.best) for one in found] == [
+        ("continue", True), ("continue", False), ("echo", True), ("echo", False),
+    ]  # fmt: skip
+    alone = {one.route: one.total_s for one in advise(rows(noise=0.0), request)}
+    assert {one.route: one.total_s for one in found if one.task == "continue"} == alone
+    assert {one.task for one in advise_workload(both, [request])} == {"continue", "echo"}
+    with pytest.raises(SuiteError, match="several tasks"):
+        Advisor(both)

@@ -42,7 +42,7 @@ def test_too_few_trials_cannot_be_told_and_say_how_many_more() -> None:
     assert (single.status, single.more, single.why) == (
         "cannot tell",
         4,
-        "one trial a side: 4 more trials a side are needed",
+        "one trial a side: it takes 4 more trials a side",
     )
 
 

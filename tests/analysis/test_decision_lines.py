@@ -21,7 +21,7 @@ def test_nothing_measured_says_nothing() -> None:
 def test_no_difference_is_said_and_no_number_is_given_for_it() -> None:
     rng = np.random.default_rng(5)
     lines = _lines(study("a", 10, 0.02, 8, rng) + study("b", 10, 0.02, 8, rng))
-    assert "decode of a and b shows no difference at 1k" in lines
+    assert "decode of a and b: no difference seen (~) at 1k" in lines
     assert not any("decode is" in line or "beats" in line for line in lines)
 
 
@@ -43,6 +43,47 @@ def test_the_share_of_the_limit_needs_one_known_limit_for_every_route() -> None:
     ]
     for limits in ({"a": 10_000}, {"a": 10_000, "b": 20_000}, {}):
         assert report_lines(rows, limits=limits) == ["tested up to 5,000 tokens; nothing measured above"]
+
+
+def test_small_differences_keep_their_digits_and_their_unit() -> None:
+    rows = [trial("a", t, 0.0100) for t in (1.0042, 1.0049)] + [trial("b", 1.0, 0.01003)] * 2
+    assert _lines(rows)[:2] == [
+        "TTFT of a is 4.20-4.90 ms slower than b's at 1k",
+        "a decode is 1.003x b at 1k",
+    ]
+
+
+def test_a_crossover_before_any_answer_is_long_is_told_as_such() -> None:
+    # 1 + 0.004 / 0.01 = 1.4 output tokens
+    lines = _lines([trial("a", 1.004, 0.01), trial("b", 1.0, 0.02)])
+    assert "a beats b from the second output token on at 1k" in lines
+    lines = _lines([trial("b", 1.004, 0.01), trial("a", 1.0, 0.02)])
+    assert "a beats b only for a single output token at 1k" in lines
+
+
+def test_how_far_beyond_what_was_measured_is_always_said() -> None:
+    near = _lines([trial("a", 2.0, 0.01), trial("b", 1.0, 0.03)])
+    assert "a beats b beyond about 51 output tokens at 1k; within the 101 measured (0.50x)" in near
+    far = _lines([trial("a", 9.0, 0.01), trial("b", 1.0, 0.03)])
+    assert "a beats b beyond about 401 output tokens at 1k; extrapolated 4.0-fold from 101 measured" in far
+
+
+def test_a_bent_line_is_told_beside_the_straight_one() -> None:
+    rows = [
+        trial(route, ttft + tier / 1e4, step + slope * (tier + 50), tier=tier)
+        for tier in (1_000, 9_000)
+        for route, ttft, step, slope in (("a", 9.0, 0.01, 5e-7), ("b", 1.0, 0.02, 0.0))
+    ]
+    (bent,) = [line for line in _lines(rows) if line.startswith("a beats b") and " at 1k" in line]
+    # straight: 1 + 8 / 0.009475 = 845; each token more of context takes half a microsecond longer
+    assert "(straight lines: 845)" in bent and "about 86" in bent
+
+
+def test_tasks_are_named_where_there_are_several() -> None:
+    rows = [trial(r, t, 0.01, task=task) for task in ("x", "y") for r, t in (("a", 2.0), ("b", 1.0))]
+    lines = _lines(rows)
+    assert "TTFT of a is 1.00 s slower than b's at 1k (x)" in lines
+    assert "TTFT of a is 1.00 s slower than b's at 1k (y)" in lines
 
 
 def test_lengths_are_short() -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from decision_samples import TIERS, seed, trial, truth
 from decision_samples import two_routes as rows
+from msgspec import structs
 
 from bench.analysis import decode
 from bench.analysis.crossover import crossovers
@@ -95,3 +96,13 @@ def test_one_tier_or_decode_that_quickens_gives_no_slope() -> None:
     assert one.slope_s == 0 and "unknown" in one.warnings[0]
     odd = decode.fit([trial(tpot=0.02, tier=1_000), trial(tpot=0.01, tier=9_000)])["a"]
     assert odd.slope_s == 0 and any("faster with context" in text for text in odd.warnings)
+
+
+def test_tasks_are_mapped_one_by_one_and_pooled_only_with_a_word_about_it() -> None:
+    echo = [structs.replace(row, task="echo", tpot_s=(row.tpot_s or 0.0) / 4) for row in rows(noise=0.0)]
+    both = [*rows(noise=0.0), *echo]
+    alone = the_map(both, task="continue")
+    assert np.array_equal(alone.latency_s, the_map(rows(noise=0.0)).latency_s)
+    assert (the_map(both, task="echo").latency_s[:, :, -1] < alone.latency_s[:, :, -1]).all()
+    assert "the tasks continue, echo are pooled" in the_map(both).warnings
+    assert not any("pooled" in text for text in alone.warnings)
