@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -26,6 +26,7 @@ class TrueRequest(Struct, frozen=True, kw_only=True):
     drafts: int
     draft_tokens: int
     accepted_tokens: int
+    arrived_ns: int = 0
     ttft_s: float | None = None
     total_s: float | None = None
     chunk_sent_ns: tuple[int, ...] = ()
@@ -40,22 +41,54 @@ class TruthPage(Struct, frozen=True, kw_only=True):
     requests: tuple[TrueRequest, ...]
 
 
+class Figure(Struct, frozen=True, kw_only=True):
+    """One time of one exchange, in seconds: as measured, as it really was, as it should have been."""
+
+    trial_id: str
+    name: str
+    """`first token`, `decode` (first text to last) or `total`."""
+    measured_s: float
+    happened_s: float
+    """From the request's arrival to the moments at which chunks were handed to the socket."""
+    planned_s: float
+    """What the server's laws say: the scaled truth."""
+
+    @property
+    def tolerance_s(self) -> float:
+        """The larger of 1% of the scaled truth and 1 ms."""
+        return max(0.01 * self.planned_s, 0.001)
+
+    @property
+    def error_s(self) -> float:
+        """Measured minus the scaled truth: the sum of the next two."""
+        return self.measured_s - self.planned_s
+
+    @property
+    def ruler_s(self) -> float:
+        """The client's part of it: the way there and back, and its clock."""
+        return self.measured_s - self.happened_s
+
+    @property
+    def plan_s(self) -> float:
+        """The simulator's part of it: how late it was itself."""
+        return self.happened_s - self.planned_s
+
+    @property
+    def share(self) -> float:
+        """Size of the error in tolerances; above 1 it is too large."""
+        return abs(self.error_s) / self.tolerance_s
+
+
 class Compared(Struct, frozen=True, kw_only=True):
     """One measurement beside its truth."""
 
     measured: Measurement
     true: Measurement
     """The same record with the true numbers in it."""
+    figures: tuple[Figure, ...]
+    """None where either side has no times: the request failed."""
     overrun_s: float
     """How late the simulator itself was at worst."""
-
-    def errors(self) -> dict[str, float]:
-        """Field -> measured minus true, in seconds; fields that one side lacks are left out."""
-        pairs = {
-            field: (getattr(self.measured, field), getattr(self.true, field))
-            for field in ("ttft_s", "total_s")
-        }
-        return {field: m - t for field, (m, t) in pairs.items() if m is not None and t is not None}
 
     def wrong_counts(self) -> dict[str, tuple[int | None, int | None]]:
         """Counts that are not exactly the true ones: field -> (measured, true)."""
@@ -81,24 +114,57 @@ def compare(
     """Measurements beside their truths.
 
     The n-th exchange of a route and prompt length was its server's n-th request of that length:
-    requests of other lengths (the preflight's) are none of ours.
+    requests of other lengths (the preflight's) are none of ours. Raises `EngineError` where a server
+    has no truth for an exchange.
     """
     left: dict[tuple[str, int], deque[TrueRequest]] = defaultdict(deque)
     for name, page in pages.items():
         for request in sorted(page.requests, key=lambda request: request.number):
             left[name, request.prompt_tokens].append(request)
-    truths = {
-        (exchange.trial.id, exchange.attempt): left[exchange.trial.route, exchange.prompt.tokens].popleft()
-        for exchange in exchanges
-    }
-    return [
-        Compared(
-            measured=measured,
-            true=_true(measured, truths[measured.trial_id, measured.attempt]),
-            overrun_s=truths[measured.trial_id, measured.attempt].overrun_max_s,
+    truths: dict[tuple[str, int], TrueRequest] = {}
+    for exchange in exchanges:
+        trial, tokens = exchange.trial, exchange.prompt.tokens
+        known = left[trial.route, tokens]
+        if not known:
+            raise EngineError(
+                f"route {trial.route}: its server's /truth has no request of {tokens:,} tokens for trial "
+                f"{trial.id}; did the request fail, or is this another server?"
+            )
+        truth = known.popleft()
+        if exchange.purpose == "trial":
+            truths[trial.id, exchange.attempt] = truth
+    return [_compared(one, truths[one.trial_id, one.attempt]) for one in measurements]
+
+
+def _compared(measured: Measurement, truth: TrueRequest) -> Compared:
+    return Compared(
+        measured=measured,
+        true=_true(measured, truth),
+        figures=tuple(_figures(measured, truth)),
+        overrun_s=truth.overrun_max_s,
+    )
+
+
+def _figures(measured: Measurement, truth: TrueRequest) -> Iterator[Figure]:
+    sent = truth.chunk_sent_ns
+    if measured.ttft_s is None or measured.total_s is None or not sent:
+        return
+    if truth.ttft_s is None or truth.total_s is None:
+        return
+    first_s, last_s = ((at_ns - truth.arrived_ns) / 1e9 for at_ns in (sent[0], sent[-1]))
+    rows = (
+        ("first token", measured.ttft_s, first_s, truth.ttft_s),
+        ("decode", measured.total_s - measured.ttft_s, last_s - first_s, truth.total_s - truth.ttft_s),
+        ("total", measured.total_s, last_s, truth.total_s),
+    )
+    for name, measured_s, happened_s, planned_s in rows:
+        yield Figure(
+            trial_id=measured.trial_id,
+            name=name,
+            measured_s=measured_s,
+            happened_s=happened_s,
+            planned_s=planned_s,
         )
-        for measured in measurements
-    ]
 
 
 def _true(measured: Measurement, truth: TrueRequest) -> Measurement:
