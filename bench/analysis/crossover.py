@@ -18,7 +18,7 @@ from msgspec import structs
 
 from bench.analysis import bootstrap, decode
 from bench.analysis.bootstrap import Floats, Side
-from bench.analysis.cells import Cell, by_cell, labelled, named, paired, routes_of
+from bench.analysis.cells import Cell, alone, by_cell, labelled, named, paired, routes_of
 from bench.analysis.decode import DecodeLaw
 from bench.records import Crossover, Estimate, Measurement
 
@@ -63,7 +63,7 @@ def crossovers(
     samples count as cold, routes of equal name from several sources are told apart, tiers within
     0.1% are one. Raises `SuiteError` when no route is called `base`.
     """
-    given = list(measurements)
+    given = alone(measurements)
     keys = [curve_key(row) for row in given]
     rows = labelled(given)
     routes = routes_of(rows)

@@ -204,6 +204,7 @@ def _suite(base: Suite, wanted: Mapping[_Place, int]) -> Suite:
         output_tokens=max(wanted.values()),
         repeats=1,
         replays=0,
+        concurrency=(1,),
         budget_s=None,
         routes=tuple(route for route in base.routes if route.name in routes),
     )

@@ -285,3 +285,9 @@ def test_each_task_slows_by_its_own_law() -> None:
     for task, found in alone.items():
         mine = [one for one in both if one.task == task]
         assert mine == found and {one.basis for one in mine} == {"slowing"}
+
+
+def test_requests_of_a_wave_leave_every_crossover_as_it_is() -> None:
+    rows = [trial("a", 2.0, 0.01), trial("b", 1.0, 0.02)]
+    waves = [trial(route, 9.0, 0.5, number=9, concurrency=4) for route in "ab"]
+    assert crossovers([waves[0], *rows, waves[1]], "b") == crossovers(rows, "b")
