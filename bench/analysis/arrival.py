@@ -36,7 +36,8 @@ def arrival(exchange: Exchange, output_tokens: int | None) -> Arrival | None:
 
 
 def measured_with_curves(info: RunInfo, exchanges: Iterable[Exchange]) -> tuple[list[Measurement], Curves]:
-    """Measurements of all trials of a run, and the arrival curves of those whose stream carries one."""
+    """Measurements of all trials of a run, and the arrival curves of those that were sent alone and whose
+    stream carries one."""
     last: list[Exchange] = []
 
     def watched() -> Iterator[Exchange]:
@@ -48,7 +49,9 @@ def measured_with_curves(info: RunInfo, exchanges: Iterable[Exchange]) -> tuple[
     curves: dict[tuple[str, str, int], Arrival] = {}
     for row in measure_all(info, watched()):
         rows.append(row)
-        curve = arrival(last[0], row.output_tokens)
-        if curve is not None:
-            curves[curve_key(row)] = curve
+        exchange = last[0]
+        if (exchange.trial.id, exchange.attempt) == (row.trial_id, row.attempt):  # else of a wave
+            curve = arrival(exchange, row.output_tokens)
+            if curve is not None:
+                curves[curve_key(row)] = curve
     return rows, curves
