@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bench.cli.finish import Finishing
 from bench.cli.interrupt import ended_in_order
 
 if TYPE_CHECKING:
+    from bench.plan.hooks import Command
     from bench.records import Suite
     from bench.run.order import Order
     from bench.run.progress import Progress
@@ -45,6 +47,7 @@ def plan(
     """
     from bench.plan.suite import read_suite
     from bench.run.forecast.expect import planned
+    from bench.run.forecast.outline import beside_the_trials
 
     checked, _ = read_suite(suite)
     found = planned(checked, results=results, named=tuple(earlier or ()))
@@ -63,6 +66,7 @@ def plan(
         f"{output_tokens:,} output tokens at most",
         *found.notes,
         found.text,
+        *beside_the_trials(checked),
         sep="\n",
         file=sys.stderr,
     )
@@ -154,6 +158,14 @@ def run(
             "as its trials took.",
         ),
     ] = None,
+    on_finish: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="Run this once when the run has ended, however it ended: CTXBENCH_RUN and "
+            "CTXBENCH_STATUS (finished, trouble, interrupted) are set. Instead of the suite's on_finish.",
+        ),
+    ] = None,
     no_report: NoReport = False,
     quiet: Quiet = False,
 ) -> None:
@@ -169,11 +181,11 @@ def run(
     if resume is not None:
         if route or dry_run:
             raise SuiteError("--route and --dry-run belong to a new run; a resumed one has its plan already")
-        _resume(resume, suite, follow, report=not no_report, quiet=quiet)
+        _resume(resume, suite, follow, on_finish=on_finish, report=not no_report, quiet=quiet)
     elif suite is None:
         raise SuiteError("give either a suite file or --resume RUN")
     else:
-        order = _order(suite, results, route, force=force)
+        order = _order(suite, results, route, force=force, on_finish=on_finish)
         if dry_run:
             _outline(order)
         else:
@@ -210,13 +222,15 @@ def _say_verified(run: Path) -> None:
         print(f"- {sentence(one)}")
 
 
-def _order(suite: Path, results: Path, routes: list[str] | None, *, force: bool) -> Order:
+def _order(
+    suite: Path, results: Path, routes: list[str] | None, *, force: bool, on_finish: str | None
+) -> Order:
     from bench.plan.suite import read_suite
     from bench.run.order import Order
 
     checked, text = read_suite(suite)
     return Order(
-        suite=checked,
+        suite=_with_finish(checked, on_finish),
         suite_text=text,
         results=results,
         folder=suite.parent,
@@ -235,27 +249,47 @@ def _begin(order: Order, follow: FollowUp, *, report: bool, quiet: bool) -> None
     from bench.run.study import start
 
     _announce(order.suite, order.routes)
+    with Finishing(order.suite, order.folder) as end:
 
-    async def work(progress: Progress) -> Path:
-        return await follow(await start(order, progress), progress, order.folder, order.suite)
+        async def work(progress: Progress) -> Path:
+            end.progress = progress
+            end.run = await start(order, progress)
+            return await follow(end.run, progress, order.folder, order.suite)
 
-    _say_verified(execute(work, report=report, quiet=quiet))
+        _say_verified(execute(work, report=report, quiet=quiet))
 
 
-def _resume(run: Path, suite: Path | None, follow: FollowUp, *, report: bool, quiet: bool) -> None:
+def _resume(
+    run: Path, suite: Path | None, follow: FollowUp, *, on_finish: str | None, report: bool, quiet: bool
+) -> None:
     from bench.journal import read_info
     from bench.plan.suite import read_suite
     from bench.run.study import resume
 
     given = read_suite(suite)[0] if suite else None
     folder = suite.parent if suite else Path()
-    _announce(read_info(run).suite)
+    kept = _with_finish(read_info(run).suite, on_finish or (given.on_finish if given else None))
+    _announce(kept)
+    with Finishing(kept, folder, run) as end:
 
-    async def work(progress: Progress) -> Path:
-        done = await resume(run, progress, folder=folder, suite=given)
-        return await follow(done, progress, folder, given)
+        async def work(progress: Progress) -> Path:
+            end.progress = progress
+            done = await resume(run, progress, folder=folder, suite=given)
+            return await follow(done, progress, folder, given)
 
-    _say_verified(execute(work, report=report, quiet=quiet))
+        _say_verified(execute(work, report=report, quiet=quiet))
+
+
+def _with_finish(suite: Suite, command: Command | None) -> Suite:
+    """The suite with another command at its end, where one is given. Raises `SuiteError` for what is none."""
+    import msgspec
+
+    from bench.errors import SuiteError
+    from bench.plan.hooks import command_problems
+
+    for problem in command_problems("--on-finish", command):
+        raise SuiteError(problem)
+    return suite if command is None else msgspec.structs.replace(suite, on_finish=command)
 
 
 def _announce(suite: Suite, routes: tuple[str, ...] = ()) -> None:

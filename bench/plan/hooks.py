@@ -35,13 +35,7 @@ def server_of(server: RouteServer | None) -> RouteServer | None:
 def server_problems(where: str, server: RouteServer) -> Iterator[str]:
     """What is wrong with a `[route.server]` table."""
     for key, command in (("up", server.up), ("down", server.down)):
-        if command is None:
-            continue
-        if not command or not command[0].strip() or "\0" in "".join(command):
-            yield f"{where}: server.{key}: a command for the shell, or a list of arguments without one"
-        elif _KEY_IN_COMMAND.search(command if isinstance(command, str) else " ".join(command)):
-            # Not repeated here: it is most likely the key itself.
-            yield f"{where}: server.{key} holds an API key: give it through env"
+        yield from command_problems(f"{where}: server.{key}", command)
     for name, value in server.env.items():
         if not _VARIABLE.fullmatch(name):
             yield f"{where}: server.env: {name!r} is no name of an environment variable"
@@ -55,6 +49,17 @@ def server_problems(where: str, server: RouteServer) -> Iterator[str]:
         yield f"{where}: server.restart = {server.restart}: allowed are 0 to 100"
     if server.log == "-":
         yield f"{where}: server.log = '-': a file, docker:NAME or journal:UNIT"
+
+
+def command_problems(where: str, command: Command | None) -> Iterator[str]:
+    """What is wrong with a command of the suite; it is shown and recorded, so it holds no key."""
+    if command is None:
+        return
+    if not command or not command[0].strip() or "\0" in "".join(command):
+        yield f"{where}: a command for the shell, or a list of arguments without one"
+    elif _KEY_IN_COMMAND.search(command if isinstance(command, str) else " ".join(command)):
+        # Not repeated here: it is most likely the key itself.
+        yield f"{where} holds an API key: give it through env"
 
 
 def together_problems(suite: Suite) -> Iterator[str]:
@@ -95,12 +100,18 @@ def hook_lines(route: Route) -> list[str]:
 
 
 def announcement(suite: Suite) -> list[str]:
-    """All commands that a run of this suite may execute, a line a route, to be shown before it starts."""
-    return [
+    """All commands that a run of this suite may execute, a line each route, to be shown before it starts."""
+    lines = [
         f"route {route.name}: {'; '.join(hook_lines(route))}"
         for route in suite.routes
         if route.server is not None
     ]
+    return [*lines, *finish_lines(suite)]
+
+
+def finish_lines(suite: Suite) -> list[str]:
+    """What is run when a run ends, for people."""
+    return [] if suite.on_finish is None else [f"on finish, or trouble: {shown(suite.on_finish)}"]
 
 
 def _variable(name: str, value: object) -> str:

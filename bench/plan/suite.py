@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from bench.errors import SuiteError
-from bench.plan.hooks import server_of, server_problems, together_problems
+from bench.plan.hooks import command_problems, server_of, server_problems, together_problems
 from bench.plan.trials import task_name
 from bench.records import (
     PromptSettings,
@@ -49,6 +49,7 @@ class SuiteTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     interleave: bool | None = None
     concurrency: tuple[int, ...] = (1,)
     budget: str | None = None
+    on_finish: str | tuple[str, ...] | None = None
 
 
 class RouteTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -188,6 +189,7 @@ def _problems(suite: Suite) -> Iterable[str]:
         if route.server is not None:
             yield from server_problems(where, route.server)
     yield from together_problems(suite)
+    yield from command_problems("[suite] on_finish", suite.on_finish)
 
 
 def _task_problems(tasks: tuple[str, ...]) -> Iterable[str]:

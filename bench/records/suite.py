@@ -157,6 +157,8 @@ class Suite(Struct, frozen=True, kw_only=True):
     """Levels: how many requests are released together. Those above 1 are measured in waves."""
     budget_s: float | None = None
     """Longest expected time of the whole plan; repeats, then tiers are dropped until it fits."""
+    on_finish: str | tuple[str, ...] | None = None
+    """Run once when a run ends, however it ends: a command for the shell, or a list of arguments."""
     prompt: PromptSettings
     routes: tuple[Route, ...]
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.plan.hooks import hook_lines
+from bench.plan.hooks import announcement, finish_lines, hook_lines
 from bench.records import FromEnv, Route, Suite, Trial
 from bench.run.forecast.expect import planned
 from bench.run.order import Order, only_routes
@@ -35,9 +35,17 @@ def outline(order: Order) -> list[str]:
         lines += ["", f"route {number}, {route.name}: {route.base_url}"]
         lines += [f"  {line}" for line in _route_lines(suite, route, order.folder)]
         lines += [f"  {line}" for line in _trial_lines(suite, route, plan.trials)]
+    if suite.on_finish is not None:
+        lines += ["", *finish_lines(suite)]
     lines += ["", f"files, in {order.results}/<utc>-{suite.name}/"]
     lines += [f"  {name}: {what}" for name, what in _FILES if _is_written(suite, name)]
     return [*lines, "", "nothing was started, sent or written"]
+
+
+def beside_the_trials(suite: Suite) -> list[str]:
+    """What a run does besides sending requests: commands, and looks at machines; a line each."""
+    looks = [f"route {r.name}: looks at the machine: {url}" for r in suite.routes for url in r.exporters]
+    return [*announcement(suite), *looks]
 
 
 def _is_written(suite: Suite, name: str) -> bool:

@@ -13,6 +13,7 @@ import msgspec
 
 from bench.prompting.compose import Composer
 from bench.records import Exchange, Route, RunInfo, Suite
+from bench.run.finish import check_finish
 from bench.run.lifecycle.logfacts import route_tail, with_log_facts
 from bench.run.lifecycle.machine import machine_looks
 from bench.run.lifecycle.routes import Register, Server, check_servers
@@ -49,6 +50,7 @@ class Stage:
         self, suite: Suite, folder: Path, progress: Progress, *, results: Path, force: bool = False
     ) -> None:
         check_servers(suite, folder)
+        check_finish(suite.on_finish, folder)
         self._suite = suite
         self._folder = folder
         self._progress = progress

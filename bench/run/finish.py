@@ -1,0 +1,50 @@
+"""The suite's own command at the end of a run: a message, an upload, a machine switched off."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Literal
+
+from bench.errors import EngineError, SuiteError
+from bench.plan.hooks import Command, shown
+from bench.run.lifecycle.process import ServerProcess, Surroundings
+
+Outcome = Literal["finished", "trouble", "interrupted"]
+
+LIMIT_S = 120.0
+_GRACE_S = 2.0
+
+
+def check_finish(command: Command | None, folder: Path) -> None:
+    """Refuses a program that is not there before the night, not after it. Raises `SuiteError`."""
+    if command is None or isinstance(command, str):
+        return
+    name = command[0]
+    found = (folder / name).is_file() if os.sep in name else shutil.which(name) is not None
+    if not found:
+        raise SuiteError(f"on_finish: there is no program {name!r}")
+
+
+async def run_finish(
+    command: Command, folder: Path, run: Path | None, outcome: Outcome, *, limit_s: float = LIMIT_S
+) -> str | None:
+    """Runs the command once, in the suite's folder; what went wrong with it, or `None`.
+
+    It finds the run directory in CTXBENCH_RUN (empty when none was made) and the outcome in
+    CTXBENCH_STATUS, beside our own environment. What it has started ends with it, and so does all of it
+    after `limit_s` seconds.
+    """
+    env = {"CTXBENCH_RUN": str(run.resolve()) if run else "", "CTXBENCH_STATUS": outcome}
+    try:
+        process = ServerProcess(command, Surroundings(cwd=folder.resolve(), env=env))
+    except EngineError as error:
+        return str(error)
+    try:
+        if not await process.ended_within(limit_s):
+            return f"{shown(command)}: stopped after {limit_s:g} s{process.last_lines()}"
+        code = process.exit_code()
+        return f"{shown(command)}: exit code {code}{process.last_lines()}" if code else None
+    finally:
+        await process.stop(grace_s=_GRACE_S)
