@@ -73,6 +73,17 @@ def test_stopping_breaks_off_streams_that_hang() -> None:
                 list(pieces)
 
 
+def test_the_log_says_when_requests_are_taken_and_again_after_a_restart() -> None:
+    ready = "INFO:     Application startup complete."
+    with simulator(faults=("restart",)) as client:
+        started = client.server.log_lines
+        assert started[-1] == ready and started.count(ready) == 1
+        assert any("GPU KV cache size" in line for line in started[:-1])
+        with pytest.raises(httpx.TransportError):
+            client.ask()
+        assert client.server.log_lines == 2 * started
+
+
 @pytest.mark.parametrize("name", profile_names())
 def test_every_shipped_profile_serves(name: str) -> None:
     with simulator(name, speed=20_000) as client:

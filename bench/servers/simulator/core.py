@@ -73,6 +73,8 @@ class Passage:
         truth.accepted_tokens = sequence.accepted
         truth.over_limit_steps, truth.preemptions = sequence.over_limit_steps, sequence.preemptions
         truth.finish, truth.published = sequence.finish, sequence.published
+        if sequence.scheduled_s is not None:
+            truth.queue_s = (sequence.scheduled_s - sequence.ready_s) / speed
         if sequence.first_s is not None:
             truth.full_ttft_s = sequence.first_s - sequence.arrived_s
             truth.ttft_s = truth.full_ttft_s / speed
@@ -200,6 +202,7 @@ class Core:
         self.driver.stop()
         self.restarts += 1
         self._boot()
+        self.log.ready()
 
     def reset_counters(self) -> None:
         """Counters fall to 0 with the process going on."""

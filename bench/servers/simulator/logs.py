@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from .engine import Engine
     from .profiles import Profile
 
+_READY = (
+    "Started server process [1]",
+    "Waiting for application startup.",
+    "Application startup complete.",
+)
+
 
 class ServerLog:
     """Bounded in memory; a file gets every line as it comes."""
@@ -24,7 +30,17 @@ class ServerLog:
 
     def write(self, level: str, source: str, message: str) -> None:
         stamp = time.strftime("%m-%d %H:%M:%S")
-        line = f"(EngineCore pid=1) {level} {stamp} [{source}] {message}"
+        self._append(f"(EngineCore pid=1) {level} {stamp} [{source}] {message}")
+
+    def ready(self) -> None:
+        """What the web server in front of the engine prints, in its own form, once requests are taken.
+
+        Readers of logs go by the last line: what came before it belongs to the start.
+        """
+        for message in _READY:
+            self._append(f"INFO:     {message}")
+
+    def _append(self, line: str) -> None:
         self.lines.append(line)
         if self._path is not None:
             with self._path.open("a", encoding="utf-8") as file:

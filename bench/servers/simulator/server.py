@@ -158,6 +158,7 @@ class Simulator:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         server = await self._loop.create_server(make_protocol, sock=self._socket, backlog=1024)
         ticker = self.core.start_ticking()
+        self.core.log.ready()
         self._ready.set()
         try:
             await self._end.wait()

@@ -35,6 +35,8 @@ class RequestTruth(Struct, kw_only=True):
     finish: str | None = None
     published: str | None = None
     """Id of the published row this request reproduces."""
+    queue_s: float | None = None
+    """Tokenised to scheduled for the first time, at this speed."""
     ttft_s: float | None = None
     """Arrival to first token, at this speed (as a client sees it)."""
     total_s: float | None = None
