@@ -3,10 +3,10 @@
 A loop's timers are good to a millisecond (uvloop rounds to the nearest, the standard loop up), and
 what lies between a step's end and its bytes in the socket (the step's books, JSON, a task waking with
 cold caches) takes half of one more. At a speed of 32 that is two percent of a short prompt's first token.
-So a deadline that is far off is met early: the engine takes the step up to `_EARLY_NS` before its end,
-the reply makes its bytes ready, and the loop turns without sleeping (serving whatever else there is)
-until the moment itself. Steps that follow each other closely are left to the timer: turning between
-them would take a whole core, which the client may need, to be half a millisecond nearer.
+So a step that ends in a first token, or is far off, is taken up to `_EARLY_NS` before its end: the reply
+makes its bytes ready, and the loop turns without sleeping (serving whatever else there is) until the
+moment itself. Decode steps that follow each other closely are left to the timer: turning between them
+would take a whole core, which the client may need, to be half a millisecond nearer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .sequence import Emission, Job, Sequence
 _EARLY_NS = 2_000_000
 """Longer than a timer is late (1 ms) and a chunk takes to be made (0.5 ms)."""
 _FAR_NS = 5 * _EARLY_NS
-"""So turning takes a fifth of a core at most."""
+"""So turning between decode steps takes a fifth of a core at most."""
 
 
 class Driver:
@@ -101,7 +101,8 @@ class Driver:
             return
         loop = asyncio.get_running_loop()
         wait_ns = self.wall_ns(due_s) - self._clock_ns()
-        if wait_ns > _FAR_NS:
-            self._timer = loop.call_later((wait_ns - _EARLY_NS) / 1e9, self._fire, due_s)
+        if wait_ns > 0 and (self.engine.prefilling or wait_ns > _FAR_NS):
+            early_ns = min(_EARLY_NS, wait_ns // 2)
+            self._timer = loop.call_later((wait_ns - early_ns) / 1e9, self._fire, due_s)
         else:
             self._timer = loop.call_later(max(0, wait_ns) / 1e9, self._fire)

@@ -80,6 +80,11 @@ class Engine:
             return self._free_at_s
         return max(self._free_at_s, self.waiting[0].ready_s) if self.waiting else None
 
+    @property
+    def prefilling(self) -> bool:
+        """Whether the step under way computes prompts: a first token may come out of it."""
+        return self._step is not None and bool(self._step.prefills)
+
     def advance(self, until_s: float) -> list[Emission]:
         """Do everything that happens up to `until_s`; emissions in the order of their times."""
         emissions: list[Emission] = []
