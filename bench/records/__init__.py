@@ -38,6 +38,8 @@ from bench.records.statistics import (
     Comparison,
     Crossover,
     Estimate,
+    Level,
+    Percentiles,
     Summary,
 )
 from bench.records.suite import (
@@ -73,10 +75,12 @@ __all__ = [
     "Exchange",
     "Failure",
     "FromEnv",
+    "Level",
     "LogExcerpt",
     "MachineSamples",
     "Measurement",
     "Needle",
+    "Percentiles",
     "PromptRecipe",
     "PromptSettings",
     "Reason",

@@ -39,6 +39,54 @@ class Summary(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
+class Percentiles(Struct, frozen=True, kw_only=True):
+    """Percentiles of one quantity over requests."""
+
+    p50: float
+    p90: float
+    p99: float
+    samples: int
+    """Requests they are over: of few, the high ones are not far from the greatest value."""
+
+
+class Level(Struct, frozen=True, kw_only=True):
+    """What a server gives at one level of concurrency, closed loop: waves of so many requests."""
+
+    route: str
+    tier: int
+    condition: Condition
+    task: str = "continue"
+    concurrency: int
+    """Requests released together; 1: sent alone."""
+    waves: int
+    """Valid ones; each is a trial."""
+    invalid: int
+    excluded: dict[str, int] = {}
+    """Reason id -> how many waves it excluded."""
+    requests: int
+    """Of the valid waves."""
+    output_tok_s: Estimate | None = None
+    """Output tokens of a wave / from its release to the end of its last answer; median over waves."""
+    requests_s: Estimate | None = None
+    """Requests of a wave / the same time; median over waves."""
+    ttft_s: Percentiles | None = None
+    tpot_s: Percentiles | None = None
+    """Seconds per output token: 1 / tpot_s.p90 is the decode rate that nine in ten requests reach."""
+    acceptance: Estimate | None = None
+    """Accepted / drafted tokens of a wave; median over waves, as the following two."""
+    prefix_reuse: Estimate | None = None
+    """Cached / prompt tokens of a wave."""
+    queue_s: Estimate | None = None
+    """Mean time of a wave's requests in the server's queue, by the server's own histogram."""
+    waiting_peak: float | None = None
+    """Most requests seen waiting in the samples."""
+    waiting_mean: float | None = None
+    """Mean of the samples during the waves."""
+    kv_usage_peak: float | None = None
+    preemptions: int | None = None
+    """Requests pushed out of the KV cache and computed again, in all valid waves."""
+
+
 class Comparison(Struct, frozen=True, kw_only=True):
     """Two routes side by side in one cell, for one quantity."""
 

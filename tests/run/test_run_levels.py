@@ -1,0 +1,200 @@
+"""Levels of concurrency on simulated servers: waves as a whole, held against what really happened."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from run_helpers import exchanges, only_run, suite_text
+
+from bench.analysis.levels import levels
+from bench.analysis.measure import measure_all
+from bench.journal import read_info
+from bench.plan.suite import parse_suite
+from bench.plan.trials import wave_name
+from bench.records import Exchange, Level, Measurement
+from bench.run.progress import Progress
+from bench.run.study import Order, resume, start
+from bench.servers.simulator import RequestTruth, load_profile
+from bench.servers.simulator import start as simulate
+
+SPEED = 0.25
+"""Slow enough that a busy machine does not hold an answer back as a whole: 16 tokens take 0.3 s."""
+SPECULATION = 'speculation = { method = "mtp", num_speculative_tokens = 2 }'
+
+
+def suite(base_url: str, *, keys: str = "", route: str = "") -> str:
+    """One repeat of one tier in waves of four: cold and replayed once."""
+    text = suite_text({"a": base_url}, suite=f'concurrency = [4]\nwarmup = "none"\n{keys}', route=route)
+    text = text.replace("[256, 512]", "[512]").replace("repeats = 2", "repeats = 1")
+    return text.replace("retry_invalid = 3", 'retry_invalid = 3\nconditions = ["cold", "replay"]')
+
+
+def order(text: str, results: Path) -> Order:
+    return Order(suite=parse_suite(text), suite_text=text, results=results)
+
+
+def measured(run: Path) -> list[Measurement]:
+    return list(measure_all(read_info(run), exchanges(run)))
+
+
+def all_valid(run: Path) -> bool:
+    """Whether every trial of the plan has a valid measurement, after however many attempts."""
+    return {row.trial_id for row in measured(run) if row.verdict.valid} == {t.id for t in read_info(run).plan}
+
+
+def sent(run: Path) -> list[tuple[str, int, str, int, int]]:
+    """(wave, attempt, purpose, requests, failures), in order."""
+    found: dict[str, list[Exchange]] = {}
+    for one in exchanges(run):
+        assert one.wave is not None
+        found.setdefault(one.wave.id, []).append(one)
+    return [
+        (
+            wave_name(wave[0].trial),
+            wave[0].attempt,
+            wave[0].purpose,
+            len(wave),
+            sum(one.failure is not None for one in wave),
+        )
+        for wave in found.values()
+    ]
+
+
+def test_throughput_queueing_and_reuse_of_four_at_once_are_the_true_ones(tmp_path: Path) -> None:
+    """Two sequences run at a time, so that two of four must wait; a wave takes about two seconds."""
+    profile = msgspec.structs.replace(load_profile("toy"), max_num_seqs=2)
+    with simulate(profile, speed=0.2) as server:
+        text = suite(server.base_url, route=SPECULATION).replace("output_tokens = 16", "output_tokens = 64")
+        run = asyncio.run(start(order(text, tmp_path), Progress()))
+        truths = [one for one in server.truth().requests if one.prompt_tokens == 512]
+    rows = measured(run)
+    assert len(truths) == len(rows) and all_valid(run)
+    for condition in ("cold", "replay"):
+        place = next(i for i, row in enumerate(rows) if row.verdict.valid and row.condition == condition)
+        (level,) = levels(rows[place : place + 4])  # the server's requests come in the order of the waves
+        assert (level.waves, level.requests, level.condition) == (1, 4, condition)
+        _compare(level, truths[place : place + 4])
+    assert level.prefix_reuse is not None and level.prefix_reuse.value == 480 / 512
+
+
+def _compare(level: Level, true: list[RequestTruth]) -> None:
+    """The numbers of one wave beside what its server did: counts exact, times within 2%."""
+    span_s = (max(one.chunk_sent_ns[-1] for one in true) - min(one.arrived_ns for one in true)) / 1e9
+    output = sum(one.output_tokens for one in true)
+    queue = [one.queue_s for one in true if one.queue_s is not None]
+    ttfts = [(one.chunk_sent_ns[0] - one.arrived_ns) / 1e9 for one in true]
+    assert level.output_tok_s is not None and level.requests_s is not None
+    assert level.output_tok_s.value == pytest.approx(output / span_s, rel=0.02)
+    assert level.requests_s.value == pytest.approx(4 / span_s, rel=0.02)
+    assert level.queue_s is not None and len(queue) == 4
+    assert level.queue_s.value == pytest.approx(sum(queue) / 4, rel=0.02)
+    assert level.queue_s.value > 0.1 * span_s  # somebody did wait
+    assert level.ttft_s is not None
+    assert level.ttft_s.p90 == pytest.approx(float(np.percentile(ttfts, 90)), rel=0.05)
+    assert level.prefix_reuse is not None and level.acceptance is not None
+    assert level.prefix_reuse.value == sum(one.cached_tokens for one in true) / (4 * 512)
+    drafted = sum(one.draft_tokens for one in true)
+    assert level.acceptance.value == sum(one.accepted_tokens for one in true) / drafted
+
+
+def test_every_stream_has_a_prompt_and_a_line_of_its_own_and_the_pages_are_kept_once(tmp_path: Path) -> None:
+    with simulate("toy-target-only", speed=SPEED) as server:
+        run = asyncio.run(start(order(suite(server.base_url), tmp_path), Progress()))
+    found = exchanges(run)
+    assert [one.trial.id for one in found[:8]] == [trial.id for trial in read_info(run).plan]
+    cold, replay = found[:4], found[4:8]
+    assert len({one.prompt.sha256 for one in cold}) == len({one.prompt.start for one in cold}) == 4
+    assert [one.prompt.sha256 for one in replay] == [one.prompt.sha256 for one in cold]
+    for wave in (cold, replay):
+        assert len({one.wave for one in wave}) == 1
+        assert [one.after is not None and one.before is not None for one in wave] == [
+            True,
+            False,
+            False,
+            False,
+        ]
+        assert [bool(one.samples.at_ns) for one in wave][1:] == [False] * 3
+        assert all(one.wave and one.sent_ns >= one.wave.released_ns for one in wave)
+    # One page before and one after each wave.
+    assert len(list((run / "scrapes").iterdir())) == 2 * len(found) // 4
+
+
+def test_a_wave_with_one_failed_stream_is_repeated_as_a_whole_behind_fresh_salts(tmp_path: Path) -> None:
+    # Request 1 is the preflight's.
+    with simulate("toy-target-only", speed=SPEED, faults=["reset-stream@3"]) as server:
+        run = asyncio.run(start(order(suite(server.base_url), tmp_path), Progress()))
+    assert sent(run)[:3] == [
+        ("a/512/cold/1@4", 1, "trial", 4, 1),
+        ("a/512/cold/1@4", 2, "trial", 4, 0),
+        ("a/512/replay/1.1@4", 1, "trial", 4, 0),
+    ]
+    found = exchanges(run)
+    assert len({one.prompt.salt for one in found[:8]}) == 8
+    first = [row.verdict.reasons[0].id for row in measured(run)[:4]]
+    assert sorted(first) == ["failed"] + ["wave_spoilt"] * 3
+    assert all_valid(run)
+
+
+def test_a_wave_that_missed_is_replayed_behind_a_new_cold_wave(tmp_path: Path) -> None:
+    with simulate("toy-target-only", speed=SPEED, faults=["first-replay-misses"]) as server:
+        run = asyncio.run(start(order(suite(server.base_url), tmp_path), Progress()))
+    assert [one[:3] for one in sent(run)][:4] == [
+        ("a/512/cold/1@4", 1, "trial"),
+        ("a/512/replay/1.1@4", 1, "trial"),
+        ("a/512/cold/1@4", 2, "prime"),
+        ("a/512/replay/1.1@4", 2, "trial"),
+    ]
+
+
+async def _interrupted(one: Order, progress: Progress) -> None:
+    """Starts a run, and cancels it as Ctrl-C does when all streams of a wave have been let go."""
+    task = asyncio.create_task(start(one, progress))
+    while progress.together < 4 and not task.done():
+        await asyncio.sleep(0.005)
+    task.cancel()
+    await task
+
+
+def test_ctrl_c_in_a_wave_keeps_every_stream_and_the_rest_is_done_on_resume(tmp_path: Path) -> None:
+    with simulate("toy-target-only", speed=0.05) as server:
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(_interrupted(order(suite(server.base_url), tmp_path), Progress()))
+        run = only_run(tmp_path)
+        cut = exchanges(run)
+        assert [one.failure.kind for one in cut if one.failure] == ["cancelled"] * 4
+        assert {row.verdict.reasons[0].id for row in measured(run)} == {"failed"}
+    _finish(run, tmp_path)
+    assert [one[:4] for one in sent(run)][:3] == [
+        ("a/512/cold/1@4", 1, "trial", 4),
+        ("a/512/cold/1@4", 2, "trial", 4),
+        ("a/512/replay/1.1@4", 1, "trial", 4),
+    ]
+    assert all_valid(run)
+
+
+def _finish(run: Path, results: Path) -> None:
+    """Resumes a run on a fresh server at the address of the old one."""
+    port = int(read_info(run).suite.routes[0].base_url.rpartition(":")[2].partition("/")[0])
+    with simulate("toy-target-only", speed=SPEED, port=port):
+        asyncio.run(resume(run, Progress(), folder=results))
+
+
+def test_a_wave_of_which_lines_are_missing_is_never_half_judged_and_done_again(tmp_path: Path) -> None:
+    """As `kill -9` leaves it: the journal ends after some of the lines of a wave."""
+    kept = 3
+    with simulate("toy-target-only", speed=SPEED) as server:
+        run = asyncio.run(start(order(suite(server.base_url), tmp_path), Progress()))
+    journal = run / "journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    places = [place for place, line in enumerate(lines) if b'"kind":"exchange"' in line]
+    journal.write_bytes(b"".join(lines[: places[kept]]) + lines[places[kept]][:50])
+    assert [row.verdict.reasons[0].id for row in measured(run)] == ["wave_incomplete"] * kept
+    _finish(run, tmp_path)
+    rows = measured(run)
+    assert [row.attempt for row in rows][: kept + 8] == [1] * kept + [2] * 4 + [1] * 4
+    assert len({one.prompt.salt for one in exchanges(run)[: kept + 8]}) == kept + 4
+    assert all_valid(run)
