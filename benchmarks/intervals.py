@@ -19,6 +19,7 @@ import numpy as np
 from bench.analysis import prefill
 from bench.analysis.compare import compare
 from bench.analysis.crossover import crossovers
+from bench.analysis.reused import Reuse, reuse_crossovers
 from bench.analysis.summary import summarise
 from bench.analysis.winner import winner_map
 from bench.records import Condition, Estimate, Measurement, Verdict
@@ -28,6 +29,7 @@ TIERS = (8_000, 64_000, 256_000, 564_000)
 LAWS = {"target-only": (0.2, 4.0e-4, 1.0e-9, 0.022, 1.6e-7), "mtp4": (0.2, 4.8e-4, 1.36e-9, 0.008, 4.0e-8)}
 NOISE = {"log-normal": (0.01, 0.04), "skewed": (0.01, 0.04)}
 OUTPUT = 512
+REUSED = 0.75
 UNSEEN = 128_000  # the TTFT law is asked between its tiers
 
 
@@ -92,13 +94,30 @@ def holds(estimate: Estimate | None, value: float) -> bool:
     return low <= value <= (math.inf if estimate.high is None else estimate.high)
 
 
+def _reuse_truth(tier: int) -> float:
+    """Crossover with a share of the prompt cached, by bisection on the true latencies."""
+
+    def total(law: tuple[float, ...], k: float) -> float:
+        a, b, c, d0, d1 = law
+        m = REUSED * tier
+        return a + b * (tier - m) + c * (tier**2 - m**2) + (k - 1) * (d0 + d1 * (tier + k / 2))
+
+    low, high = 1.0, 1e6
+    for _ in range(60):
+        middle = (low + high) / 2
+        ahead = total(LAWS["mtp4"], middle) > total(LAWS["target-only"], middle)
+        low, high = (middle, high) if ahead else (low, middle)
+    return low
+
+
 def coverage(studies: int, trials: int, kind: str) -> dict[str, float]:
     """Share of studies whose interval contains the truth, by what it is an interval of."""
     tier = TIERS[2]
     (ttft_b, tpot_b), (ttft_a, tpot_a) = (truth(LAWS[name], tier) for name in ("target-only", "mtp4"))
     crossing = 1 + (ttft_a - ttft_b) / (tpot_b - tpot_a)
     a, b, c, *_ = LAWS["mtp4"]
-    hits = dict.fromkeys(("crossover", "ratio", "difference", "median", "law"), 0)
+    hits = dict.fromkeys(("crossover", "ratio", "difference", "median", "law", "reuse"), 0)
+    reused = _reuse_truth(tier)
     decided = 0
     for number in range(studies):
         rng = np.random.default_rng((number, trials, len(kind)))
@@ -112,7 +131,12 @@ def coverage(studies: int, trials: int, kind: str) -> dict[str, float]:
         hits["ratio"] += holds(compared["decode_tok_s"].ratio, tpot_b / tpot_a)
         hits["difference"] += holds(compared["ttft_s"].difference, ttft_a - ttft_b)
         hits["median"] += holds(summarise(rows)[0].estimates["ttft_s"], ttft_b)
-        law = prefill.fit(measurements(rng, {"mtp4": LAWS["mtp4"]}, TIERS, trials, kind))["mtp4"]
+        wide = measurements(rng, LAWS, TIERS, trials, kind)
+        law = prefill.fit(wide)["mtp4"]
+        for one in reuse_crossovers(wide, Reuse(share=REUSED), "target-only"):
+            if one.tier == tier and one.output_tokens is not None:
+                found = Estimate(value=one.output_tokens, low=one.low, high=one.high, spread=one.spread)
+                hits["reuse"] += holds(found, reused)
         hits["law"] += holds(law.predict(UNSEEN), a + b * UNSEEN + c * UNSEEN**2)
     shares = {name: count / studies for name, count in hits.items()}
     shares["crossover"] = hits["crossover"] / decided if decided else math.nan
@@ -159,9 +183,10 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=400)
     studies = parser.parse_args().studies
     print(
-        "| noise | trials a side | crossover | ratio | difference | median | TTFT law | crossover decided |"
+        "| noise | trials a side | crossover | ratio | difference | median | TTFT law | crossover, reused | "
+        "crossover decided |"
     )
-    print("|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|")
     for kind in NOISE:
         for trials in (5, 10):
             found = coverage(studies, trials, kind)

@@ -67,8 +67,8 @@ def reuse_crossovers(
     """Crossovers at every measured prompt length with a part of the prompt cached, task by task.
 
     As `crossover.crossovers`: `base=None` takes every pair both ways. A pair without both laws is
-    `undecided`, and its warnings say why. The spread takes both ends of TTFT and step time at once, so
-    it is wider than it need be. Raises `SuiteError` when no route is called `base`, or no prompt is longer
+    `undecided`, and its warnings say why. The spread comes from those of the laws, which are taken as
+    independent of each other. Raises `SuiteError` when no route is called `base`, or no prompt is longer
     than its cached part.
     """
     rows = [row for row in labelled(measurements) if usable(row)]
@@ -146,11 +146,12 @@ def _step(law: DecodeLaw, context: float) -> Estimate:
 
 
 def _difference(a: Estimate, b: Estimate) -> Estimate:
+    """a - b; two independent half widths add in squares."""
+    value, samples = a.value - b.value, min(a.samples, b.samples)
     if a.low is None or a.high is None or b.low is None or b.high is None:
-        return Estimate(value=a.value - b.value, samples=min(a.samples, b.samples))
-    return Estimate(
-        value=a.value - b.value, low=a.low - b.high, high=a.high - b.low, samples=min(a.samples, b.samples)
-    )
+        return Estimate(value=value, samples=samples)
+    half = math.hypot(a.high - a.low, b.high - b.low) / 2
+    return Estimate(value=value, low=value - half, high=value + half, samples=samples)
 
 
 def _located(
@@ -162,12 +163,12 @@ def _located(
     )
     if status != "crosses":
         return one
-    met = _meeting(one.tier, ttft.value, steps, 0.0)
+    met = _meeting(one.tier, ttft.value, steps)
     if met is None:
         return structs.replace(
             one, status="undecided", warnings=(*one.warnings, "by these laws they never meet")
         )
-    low, high = _ends(one.tier, ttft, tpot, steps)
+    low, high = _ends(met, ttft, tpot)
     spread: Spread | None = None
     if low is not None and high is not None:
         spread = "interval" if min(one.samples) >= bootstrap.MINIMUM else "range"
@@ -184,24 +185,21 @@ def _located(
     )
 
 
-def _ends(
-    tier: int, ttft: Estimate, tpot: Estimate, steps: tuple[DecodeLaw, DecodeLaw]
-) -> tuple[float | None, float | None]:
-    """The crossover with the least to win back by the widest steps, and the most by the narrowest."""
-    if ttft.low is None or ttft.high is None or tpot.low is None or tpot.high is None:
+def _ends(met: float, ttft: Estimate, tpot: Estimate) -> tuple[float | None, float | None]:
+    """Spread of the crossover: that of a quotient, the logarithms of both spreads added in squares."""
+    if ttft.high is None or tpot.high is None:
         return None, None
-    starts = sorted((ttft.low, ttft.high), key=abs)
-    gains = sorted(
-        (tpot.low - tpot.value, tpot.high - tpot.value), key=lambda shift: -abs(tpot.value + shift)
-    )
-    ends = [_meeting(tier, start, steps, shift) for start, shift in zip(starts, gains, strict=True)]
-    return ends[0], ends[1]
+    start, step = abs(ttft.value), abs(tpot.value)
+    half_start, half_step = ttft.high - ttft.value, tpot.high - tpot.value
+    below = math.hypot(math.log(start / (start - half_start)), math.log((step + half_step) / step))
+    above = math.hypot(math.log((start + half_start) / start), math.log(step / (step - half_step)))
+    return met * math.exp(-below), met * math.exp(above)
 
 
-def _meeting(tier: int, start: float, steps: tuple[DecodeLaw, DecodeLaw], shift: float) -> float | None:
-    """First output length at which `start` is won back, each step differing by the laws plus `shift`."""
+def _meeting(tier: int, start: float, steps: tuple[DecodeLaw, DecodeLaw]) -> float | None:
+    """First output length at which `start` is won back, each step differing by the laws."""
     context = tier + _GRID / 2
-    gap = start + (_GRID - 1) * (steps[0].at(context) - steps[1].at(context) + shift)
+    gap = start + (_GRID - 1) * (steps[0].at(context) - steps[1].at(context))
     changes = np.flatnonzero(np.sign(gap[1:]) != np.sign(gap[0]))
     if not changes.size:
         return None
