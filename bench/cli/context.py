@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +20,8 @@ _WITH_DRAFTER = (
 )  # fmt: skip
 """Speculation that has a drafter model; any name that ends in _mtp has one, too."""
 _ANY_ENGINE = "other"
+_TEMPLATE_CUT = 120
+"""Characters shown of a group of log lines."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 
@@ -219,9 +220,14 @@ def _print_json(value: object) -> None:
 
 
 def _verdict_lines(verdict: ContextVerdict) -> list[str]:
+    from bench.cli.layout import hanging, table
+
     rule, engine = verdict.rule, verdict.engine
     outcome = _OUTCOMES.get(rule.outcome, rule.outcome)
-    lines = [f"rules   {'ok' if rule.ok else 'FAIL':8}{outcome}", f"        {_sum(rule.arithmetic)}"]
+    lines = [
+        hanging(f"rules   {'ok' if rule.ok else 'FAIL':8}", outcome),
+        hanging("        ", _sum(rule.arithmetic)),
+    ]
     name = " ".join(part for part in (engine.engine, engine.version) if part)
     word = {"ok": "ok", "warn": "warn", "fail": "FAIL", "unknown": "unknown"}[engine.status]
     does = {True: "starts", False: "refuses to start", None: "start not known"}[engine.starts]
@@ -232,13 +238,13 @@ def _verdict_lines(verdict: ContextVerdict) -> list[str]:
         facts.append(f"serves {engine.served:,} ({engine.served_source})")
     if engine.drafter_limit is not None:
         facts.append(f"drafter to {engine.drafter_limit:,}")
-    lines.append(f"engine  {word:8}{', '.join(facts)}")
-    lines += [f"  {f.severity:5} {f.code}: {f.message}" for f in verdict.findings]
+    lines.append(hanging(f"engine  {word:8}", ", ".join(facts)))
+    lines += [hanging(f"  {f.severity:5} ", f"{f.code}: {f.message}") for f in verdict.findings]
     if verdict.tiers:
         rows = [
             (f"{t.tier:,}", f"{t.output_tokens:,}", f"{t.end:,}", t.kind, t.detail) for t in verdict.tiers
         ]
-        lines += ["", *_table(("tier", "output", "ends at", "what", "why"), rows, right=3)]
+        lines += ["", *table(("tier", "output", "ends at", "what", "why"), rows, right=3)]
     return lines
 
 
@@ -253,6 +259,8 @@ def _sum(a: Arithmetic) -> str:
 
 
 def _report_lines(report: LogReport, top: int) -> list[str]:
+    from bench.cli.layout import hanging, table
+
     size = f"{report.bytes / 1e6:,.1f} MB" if report.bytes >= 1e6 else f"{report.bytes:,} bytes"
     head = [f"{report.lines:,} lines, {size}", f"{len(report.groups):,} templates"]
     if report.starts:
@@ -263,7 +271,8 @@ def _report_lines(report: LogReport, top: int) -> list[str]:
         head.append(f"{report.output_tokens:,} output tokens ({report.output_tokens_source})")
     if report.skipped_before:
         head.append(f"{report.skipped_before:,} earlier lines left out")
-    lines = [", ".join(head), *_fact_lines(report), *(f"note: {note}" for note in report.notes), ""]
+    lines = [hanging("", ", ".join(head)), *_fact_lines(report)]
+    lines += [*(hanging("note: ", note) for note in report.notes), ""]
     shown = report.groups[:top]
     rows = [
         (
@@ -271,19 +280,21 @@ def _report_lines(report: LogReport, top: int) -> list[str]:
             g.kind,
             g.level or "",
             _span(g),
-            f"{g.meaning}: {g.template}" if g.meaning else g.template,
+            (f"{g.meaning}: {g.template}" if g.meaning else g.template)[:_TEMPLATE_CUT],
         )
         for g in shown
     ]
-    lines += _table(("count", "kind", "level", "seen", "lines"), rows, right=1, last=100)
+    lines += table(("count", "kind", "level", "seen", "lines"), rows, right=1)
     floods = report.kind("flood")
-    lines += ["", *(f"flood: {g.why}: {g.example[:160]}" for g in floods)] if floods else []
+    lines += ["", *(hanging("flood: ", f"{g.why}: {g.example[:160]}") for g in floods)] if floods else []
     if len(report.groups) > top:
         lines.append(f"... and {len(report.groups) - top:,} more templates (--top)")
     return lines
 
 
 def _fact_lines(report: LogReport) -> list[str]:
+    from bench.cli.layout import hanging
+
     facts = report.facts
     labels = {
         "engine": "engine",
@@ -305,7 +316,7 @@ def _fact_lines(report: LogReport) -> list[str]:
         if value is not None:
             text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
             where = f"  (line {facts.lines[name]:,})" if name in facts.lines else ""
-            lines.append(f"  {label:30}{text}{where}")
+            lines.append(hanging(f"  {label:30}", f"{text}{where}"))
     return lines
 
 
@@ -315,15 +326,3 @@ def _span(group: LineGroup) -> str:
     if group.first_at and group.last_at:
         return f"{group.first_at} to {group.last_at}"
     return f"line {group.first_line:,} to {group.last_line:,}"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: int, last: int = 200) -> list[str]:
-    """Columns side by side, the first `right` ones right-aligned, the last one cut at `last` characters."""
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head) - 1)]
-    lines = []
-    for row in (head, *rows):
-        cells = [
-            c.rjust(w) if i < right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=False))
-        ]
-        lines.append("  ".join([*cells, row[-1][:last]]).rstrip())
-    return lines

@@ -97,11 +97,15 @@ def status(
 
         print(msgspec.json.encode(found).decode())
         return
+    from bench.cli.layout import hanging
+
     for line in _status_lines(found):
-        print(line)
+        name, colon, rest = line.partition(": ")
+        print(hanging(name + colon, rest))
 
 
 def _print_seen(seen: Seen, json: bool) -> None:
+    from bench.cli.layout import hanging
     from bench.report.escape import visible
     from bench.report.watched import line
 
@@ -110,12 +114,14 @@ def _print_seen(seen: Seen, json: bool) -> None:
 
         print(msgspec.json.encode(seen).decode(), flush=True)
         return
-    print(f"{seen.at[11:19]}  {line(seen.watched)}", flush=True)
+    print(hanging(f"{seen.at[11:19]}  ", line(seen.watched)), flush=True)
     for one in seen.log:
-        print(f"          log, {one.count} x {visible(one.level or 'line')}: {visible(one.text)}", flush=True)
+        head = f"          log, {one.count} x {visible(one.level or 'line')}: "
+        print(hanging(head, visible(one.text)), flush=True)
 
 
 def _print_totals(totals: Totals, watched_s: float, json: bool) -> None:
+    from bench.cli.layout import hanging
     from bench.report.watched import totals_line
 
     if json:
@@ -123,7 +129,8 @@ def _print_totals(totals: Totals, watched_s: float, json: bool) -> None:
 
         print(msgspec.json.encode({"totals": totals, "watched_s": watched_s}).decode(), flush=True)
         return
-    print(totals_line(totals, watched_s), flush=True)
+    said = totals_line(totals, watched_s).removeprefix("total: ")
+    print(hanging("total: ", said), flush=True)
 
 
 def _note(text: str) -> None:
