@@ -20,12 +20,22 @@ from bench.servers.simulator import RequestTruth
 
 TOKENIZER = Path(simulator.__file__).with_name("tokenizer.json")
 COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens", "drafts", "draft_tokens", "accepted_tokens")
-LATE_S = 0.5
+LATE_S = 10.0
 """How late a stamp may be on a crowded machine. It can never be early."""
+PATIENT = (60.0, 60.0)
+"""Seconds until the first token, and between two reads: more than any machine pauses for."""
 
 
 def suite_text(
-    base_url: str, *, tier: int, k: int, conditions: str, replays: int, output: int, retries: int = 0
+    base_url: str,
+    *,
+    tier: int,
+    k: int,
+    conditions: str,
+    replays: int,
+    output: int,
+    retries: int = 0,
+    timeouts: tuple[float, float] = PATIENT,
 ) -> str:
     """One route, one tier, one repeat."""
     speculation = f'[route.speculation]\nmethod = "mtp"\nnum_speculative_tokens = {k}' if k else ""
@@ -43,8 +53,8 @@ warmup = "none"
 corpus = "synthetic"
 tokenizer = '{TOKENIZER}'
 [request.timeouts]
-first_token_s = 1.0
-idle_s = 0.5
+first_token_s = {timeouts[0]}
+idle_s = {timeouts[1]}
 [[route]]
 name = "r"
 base_url = "{base_url}"
@@ -79,10 +89,12 @@ def run_on(
     output: int = 16,
     retries: int = 0,
     force: bool = True,
+    speed: float = 1.0,
+    timeouts: tuple[float, float] = PATIENT,
 ) -> Ran:
     """A whole run, preflight first, on a server with these faults. The preflight is the server's first
     request, so `name@2-` begins with the first measured one; `force` goes on whatever it says."""
-    with simulator.start(profile, faults=faults) as server:
+    with simulator.start(profile, faults=faults, speed=speed) as server:
         speculation = server.profile.speculation
         text = suite_text(
             server.base_url,
@@ -92,6 +104,7 @@ def run_on(
             replays=replays,
             output=output,
             retries=retries,
+            timeouts=timeouts,
         )
         order = Order(suite=parse_suite(text), suite_text=text, results=results, force=force)
         progress, error = Progress(), None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from fault_runs import Ran, run_on, wrong_numbers
+from fault_runs import PATIENT, Ran, run_on, wrong_numbers
 
 from bench.analysis.reasons import REASONS, effect_of
 from bench.records import Measurement, Reason
@@ -40,11 +40,12 @@ class Says:
     tier: int = 256
     conditions: tuple[str, ...] = ("cold", "replay", "salted")
     replays: int = 1
+    timeouts: tuple[float, float] = PATIENT
 
 
-def fails(kind: str, *more: str) -> Says:
+def fails(kind: str, *more: str, timeouts: tuple[float, float] = PATIENT) -> Says:
     """The cold prompt fails; without it nothing else is sent."""
-    return Says(cold={f"failed: {kind}", *more})
+    return Says(cold={f"failed: {kind}", *more}, timeouts=timeouts)
 
 
 def over_limit(said: str) -> Says:
@@ -60,8 +61,8 @@ SAYS: dict[str, Says] = {
     "refused": Says(stops="nobody listens at 127.0.0.1", use=""),
     "loading": Says(stops="HTTP 503: The model is still loading", use=""),
     "reset-upload": fails("reset"),
-    "hang-headers": fails("first_token_timeout"),
-    "hang-stream": fails("idle_timeout"),
+    "hang-headers": fails("first_token_timeout", timeouts=(2.0, 60.0)),
+    "hang-stream": fails("idle_timeout", timeouts=(60.0, 2.0)),
     "reset-stream": fails("truncated"),
     "unauthorized": fails("status"),
     "model-missing": fails("status"),
@@ -134,7 +135,7 @@ def test_the_table_holds_every_fault_and_only_reasons_there_are() -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What never settles is given up sooner; nothing here publishes late but one fault."""
-    monkeypatch.setattr("bench.run.exchange._SETTLE_LIMIT_S", 0.8)
+    monkeypatch.setattr("bench.run.exchange._SETTLE_LIMIT_S", 2.0)
     monkeypatch.setattr("bench.run.exchange._STILL_S", 0.0)
     monkeypatch.setattr("bench.servers.simulator.app._SLOW_S", 0.25)
 
@@ -142,7 +143,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def of_fault(name: str, results: Path) -> Ran:
     one = SAYS[name]
     return run_on(
-        one.profile, [name + one.use], results, tier=one.tier, conditions=one.conditions, replays=one.replays
+        one.profile,
+        [name + one.use],
+        results,
+        tier=one.tier,
+        conditions=one.conditions,
+        replays=one.replays,
+        timeouts=one.timeouts,
     )
 
 
@@ -157,11 +164,11 @@ def heard(measured: Measurement) -> set[str]:
 
 @pytest.mark.parametrize("name", [name for name in FAULTS if name not in ("metrics-late",)])
 def test_a_fault_is_named_and_no_number_is_wrong(name: str, quick: None, tmp_path: Path) -> None:
-    compare(name, of_fault(name, tmp_path))
+    assert differences(name, of_fault(name, tmp_path)) == []
 
 
 def test_pages_that_are_late_are_waited_for(tmp_path: Path) -> None:
-    compare("metrics-late", of_fault("metrics-late", tmp_path))
+    assert differences("metrics-late", of_fault("metrics-late", tmp_path)) == []
 
 
 def test_what_is_counted_late_of_a_failed_request_is_not_taken_for_foreign_traffic(tmp_path: Path) -> None:
@@ -169,31 +176,40 @@ def test_what_is_counted_late_of_a_failed_request_is_not_taken_for_foreign_traff
     ran = run_on("toy", faults, tmp_path, conditions=("cold",), retries=1)
     failed, second = ran.measured
     assert heard(failed) == {"failed: truncated"}
-    assert heard(second) <= MACHINE
+    assert heard(second) <= machine(second)
 
 
-def compare(name: str, ran: Ran) -> None:
+def differences(name: str, ran: Ran) -> list[str]:
+    """What the harness said other than the table does, and every wrong number of what it called valid."""
     one = SAYS[name]
     if one.stops is not None:
-        assert ran.error is not None and one.stops in str(ran.error)
-        assert ran.exchanges == ()
-        return
-    assert ran.error is None
+        stopped = ran.error is not None and one.stops in str(ran.error) and ran.exchanges == ()
+        return [] if stopped else [f"ended with {ran.error!r} after {len(ran.exchanges)} exchanges"]
+    if ran.error is not None:
+        return [f"ended with {ran.error!r}"]
     expected = {"cold": one.cold, "replay.1": one.replay, "replay.2": set(), "salted": one.salted}
-    if any(said.startswith("failed: ") for said in one.cold):
-        assert [e.trial.condition for e in ran.exchanges] == ["cold"]
-    else:
-        assert len(ran.exchanges) == len(one.conditions) + one.replays - 1
+    cold_fails = any(said.startswith("failed: ") for said in one.cold)
+    wanted_count = 1 if cold_fails else len(one.conditions) + one.replays - 1
+    found = [] if len(ran.exchanges) == wanted_count else [f"{len(ran.exchanges)} exchanges"]
     for exchange, measured, truth in zip(ran.exchanges, ran.measured, ran.truths, strict=True):
         place = f"replay.{measured.replay}" if measured.replay else measured.condition
         wanted = one.each | expected[place]
         said = heard(measured)
-        assert wanted <= said <= wanted | MACHINE, f"{name}, {place}: {measured.verdict}"
-        against = {said for said in wanted if said.startswith("failed: ") or invalidates(said)}
+        if not wanted <= said <= wanted | machine(measured):
+            found.append(f"{place}: {measured.verdict}")
+        against = {reason for reason in wanted if reason.startswith("failed: ") or invalidates(reason)}
         if not against:
             seen = ran.k > 0 and "speculation_unseen" not in said
-            wrong = list(wrong_numbers(exchange, measured, truth, speculation_seen=seen))
-            assert wrong == [], f"{name}, {place}"
+            wrong = wrong_numbers(exchange, measured, truth, speculation_seen=seen)
+            found += [f"{place}: {text}" for text in wrong]
+    return found
+
+
+def machine(measured: Measurement) -> Set[str]:
+    """What may be said of the machine: where this client was late, its TTFT speaks against a replay."""
+    ttft_s, server_s = measured.ttft_s, measured.server_ttft_s
+    late = ttft_s is not None and server_s is not None and ttft_s - server_s > 0.1
+    return MACHINE | {"witnesses_disagree"} if late else MACHINE
 
 
 def invalidates(reason: str) -> bool:

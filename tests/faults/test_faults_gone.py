@@ -45,7 +45,8 @@ def test_a_server_that_went_away_ends_the_run_with_what_is_left(
         progress = Ends()
         progress.server = server
         with pytest.raises(EngineError, match=r"r went away; 1 of 3 trials are left: .*--resume"):
-            asyncio.run(start(Order(suite=parse_suite(text), suite_text=text, results=tmp_path), progress))
+            order = Order(suite=parse_suite(text), suite_text=text, results=tmp_path, force=True)
+            asyncio.run(start(order, progress))
     assert progress.path is not None
     cold, replay = (entry for entry in read_entries(progress.path) if isinstance(entry, Exchange))
     assert cold.failure is None

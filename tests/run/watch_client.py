@@ -1,7 +1,7 @@
 """A client of somebody else's: plain urllib in a process of its own, with its own clock.
 
-`python watch_client.py BASE_URL REPEATS AT_ONCE MAX_TOKENS` reads the prompt from standard input,
-sends it REPEATS times, AT_ONCE requests side by side, and prints one JSON line an answer.
+`python watch_client.py BASE_URL AT_ONCE MAX_TOKENS` reads the prompt from standard input, sends it in
+AT_ONCE requests side by side, and prints one JSON line an answer.
 """
 
 import json
@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 
 def ask(base_url: str, prompt: str, max_tokens: int) -> dict[str, object]:
@@ -26,7 +27,8 @@ def ask(base_url: str, prompt: str, max_tokens: int) -> dict[str, object]:
         data=json.dumps(body).encode(),
         headers={"Content-Type": "application/json"},
     )
-    sent, first, usage = time.monotonic(), None, {}
+    sent, first = time.monotonic(), None
+    usage: dict[str, Any] = {}
     with urllib.request.urlopen(request) as reply:  # noqa: S310
         for line in reply:
             if not line.startswith(b"data: {"):
@@ -39,11 +41,9 @@ def ask(base_url: str, prompt: str, max_tokens: int) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    base_url, repeats, at_once, max_tokens = sys.argv[1], *map(int, sys.argv[2:5])
+    base_url, at_once, max_tokens = sys.argv[1], *map(int, sys.argv[2:4])
     prompt = sys.stdin.read()
+    prompts = [prompt if at_once == 1 else f"{number}. {prompt}" for number in range(at_once)]
     with ThreadPoolExecutor(at_once) as pool:
-        for _ in range(repeats):
-            prompts = [prompt if at_once == 1 else f"{number}. {prompt}" for number in range(at_once)]
-            for answer in pool.map(lambda text: ask(base_url, text, max_tokens), prompts):
-                print(json.dumps(answer), flush=True)
-            time.sleep(0.3)  # somebody else's pause between two requests
+        for answer in pool.map(lambda text: ask(base_url, text, max_tokens), prompts):
+            print(json.dumps(answer), flush=True)
