@@ -9,6 +9,7 @@ classified with its output. The worse of the two decides.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from msgspec import structs
 
@@ -120,11 +121,22 @@ def classify(
         if engine.status == "unknown" and rule.outcome != "no drafter model":
             return verdict("unknown", "this engine's drafter limit is not known")
         return verdict("speculative", "no drafter model, so no drafter limit")
-    if tier + k > limit and limit < served:
-        return verdict("fallback", f"{tier:,} + {k} is over the drafter limit {limit:,}: {_past(engine)}")
-    if end - 2 + 2 * k > limit and output_tokens > 1 and limit < served:
-        return verdict("crosses while decoding", f"passes the drafter limit {limit:,}: then {_past(engine)}")
+    kind = past_drafter_limit(tier, output_tokens, k, limit) if limit < served else None
+    if kind == "fallback":
+        return verdict(kind, f"{tier:,} + {k} is over the drafter limit {limit:,}: {_past(engine)}")
+    if kind is not None:
+        return verdict(kind, f"passes the drafter limit {limit:,}: then {_past(engine)}")
     return verdict("speculative", f"{limit - end:,} tokens under the drafter limit {limit:,}")
+
+
+def past_drafter_limit(
+    tier: int, output_tokens: int, k: int, limit: int
+) -> Literal["fallback", "crosses while decoding"] | None:
+    """Whether a drafter of that limit takes no part at all, or drops out on the way; `None`: neither."""
+    if tier + k > limit:
+        return "fallback"
+    end = tier + output_tokens
+    return "crosses while decoding" if end - 2 + 2 * k > limit and output_tokens > 1 else None
 
 
 def _past(engine: EngineVerdict) -> str:

@@ -16,6 +16,7 @@ from typing import Literal
 from msgspec import Struct
 
 from bench.analysis.verdict import COUNT_TOLERANCE, LAG_MS
+from bench.engines.context import past_drafter_limit
 from bench.engines.machine import gauges_of
 from bench.errors import BenchError, EngineError, SuiteError
 from bench.plan.trials import side_tiers
@@ -232,14 +233,12 @@ def _drafter(suite: Suite, session: Session) -> Iterable[Check]:
     if limit is None or (verdict is not None and verdict.engine.drafter_limit == limit):
         return
     source = facts.sources.get("drafter_limit", "the server")
+    k = session.route.speculation.num_speculative_tokens if session.route.speculation else 0
     for tier in suite.tiers:
-        if tier >= limit:
-            what = "fallback: the drafter takes no part"
-        elif tier + suite.output_tokens > limit:
-            what = "crosses while decoding: the drafter drops out on the way"
-        else:
+        kind = past_drafter_limit(tier, suite.output_tokens, k, limit)
+        if kind is None:
             continue
-        text = f"tier {tier:,} + {suite.output_tokens:,} output tokens: {what} past {limit:,} ({source})"
+        text = f"tier {tier:,} + {suite.output_tokens:,} output tokens: {kind}, past {limit:,} ({source})"
         yield Check(route=session.route.name, name="drafter", state="warn", text=text)
 
 
