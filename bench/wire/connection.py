@@ -24,9 +24,10 @@ from typing import Any, cast
 import httpx
 
 from bench.wire.http1 import HEAD_LIMIT, FramingError, Head, parse_head
-from bench.wire.recorder import BLOCK, Blocks, Recorder, TooLarge
+from bench.wire.recorder import Blocks, Recorder, TooLarge
 
 _PIECE = 256 * 1024
+_HEAD_READ = 16 * 1024  # little, so that little of a body must be moved to where the rest of it goes
 _SLICE = 32 * 1024  # bytes unframed between two looks at the sockets: about 0.1 ms
 _DONE = b"data: [DONE]\n\n\r\n0\r\n\r\n"
 _IDLE_NS = 3_500_000_000
@@ -255,7 +256,7 @@ class RulerTransport(httpx.AsyncBaseTransport):
         self._ssl = ssl_context
         self._limit = limit
         self._idle: dict[Key, list[tuple[Connection, int]]] = {}  # since when, the freshest last
-        self._buffer = memoryview(bytearray(BLOCK))
+        self._buffer = memoryview(bytearray(_HEAD_READ))
         self._blocks = Blocks()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

@@ -17,6 +17,7 @@ from bench.wire.recorder import Recorder
 from bench.wire.stream import BODY_LIMIT, Answer, StreamDecoder
 
 _SLICE = 32 * 1024  # bytes decoded between two looks at the sockets: about 0.3 ms
+_SIP = 1024  # bytes decoded to see whether there is text among them
 _KEEP = 1024 * 1024  # bytes of a stream that may wait for decoding while it runs
 _TICK_S = 1.0
 _SOON_S = 0.002
@@ -113,8 +114,7 @@ class Watch:
         if not recorder.sent_ns:  # still connecting, which has a limit of its own
             self._later(self._period_s)
             return
-        if self._awaits_text or recorder.pending > _KEEP:
-            self._decode_some()
+        self._decode_some()
         if self._onlooker is not None:
             self._onlooker(self.decoder.has_text, recorder.size)
         now_ns = time.monotonic_ns()
@@ -126,19 +126,21 @@ class Watch:
         self.failure = failure
         self._timeout.reschedule(asyncio.get_running_loop().time())
 
-    @property
-    def _awaits_text(self) -> bool:
-        return self._recorder.status == 200 and not self.decoder.has_text
-
     def _decode_some(self) -> None:
-        """A slice of what waits; `_tick` comes back soon for the next one."""
-        if self._recorder.status == 200 and not self._recorder.over.done():
-            for at_ns, data in self._recorder.take(_SLICE):
+        """What is wanted now, but a slice at most; `_tick` comes back soon for the next one."""
+        taken = 0
+        while taken < _SLICE and self._is_behind:
+            for at_ns, data in self._recorder.take(_SIP):
                 self.decoder.feed(at_ns - self._recorder.sent_ns, data)
+                taken += len(data)
 
     @property
     def _is_behind(self) -> bool:
-        return self._recorder.pending > (_SLICE if self._awaits_text else _KEEP)
+        """Whether decoding is wanted while the stream runs: up to its first text, and when much waits."""
+        recorder = self._recorder
+        if recorder.status != 200 or recorder.over.done():
+            return False
+        return recorder.pending > (_KEEP if self.decoder.has_text else 0)
 
     def _next(self) -> tuple[Failure | None, int]:
         """The deadline that is running, and what it means when it passes."""
