@@ -10,7 +10,10 @@ from bench.report.content import Content
 from bench.report.escape import visible
 from bench.report.told import Table, Told
 
-TASKS_POOLED = "Tables and crossovers keep tasks apart; plots and the winner map show all of them together."
+TASKS_POOLED = (
+    "Tables, crossovers and the plots of latency, fastest route, decode and acceptance keep tasks apart "
+    "(plots: the first three); the other plots show all of them together."
+)
 NEEDLE_HEAD = ("route", "tier", "condition", "answers", "score", "found at depth")
 NEEDLE_NOTE = (
     "A needle counts as found when its name and exactly its code stand on one line of the answer. Cold rows "

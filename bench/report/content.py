@@ -21,6 +21,7 @@ from bench.records import (
     Crossover,
     Event,
     Exchange,
+    Level,
     Measurement,
     RunInfo,
     Summary,
@@ -100,6 +101,7 @@ class Content(Struct, frozen=True, kw_only=True):
 
     runs: tuple[Run, ...]
     measurements: tuple[Measurement, ...]
+    """Of requests that were sent one at a time: everything but the section on concurrency is of these."""
     summaries: tuple[Summary, ...]
     comparisons: tuple[Comparison, ...]
     crossovers: tuple[Crossover, ...]
@@ -114,14 +116,29 @@ class Content(Struct, frozen=True, kw_only=True):
     equivalences: tuple[Equivalence, ...] = ()
     answers_left_out: int = 0
     """Greedy answers beyond `ANSWER_CHARACTERS`: not compared."""
+    waves: tuple[Measurement, ...] = ()
+    """Of requests that were released together."""
+    levels: tuple[Level, ...] = ()
+    """Empty where nothing ran together."""
+    palette: tuple[str, ...] = ()
+    """Routes of the whole report, where this is a part of it: they keep their order and colours."""
 
     @property
     def routes(self) -> tuple[str, ...]:
         """Route names in the order of the suites: the order of colours in every plot."""
+        if self.palette:
+            return self.palette
         planned = [route.name for run in self.runs for route in run.info.suite.routes]
-        measured = {measurement.route for measurement in self.measurements}
+        measured = {measurement.route for measurement in self.everything}
         names = [name for name in dict.fromkeys(planned) if name in measured]
         return (*names, *sorted(measured - set(names)))
+
+    @property
+    def everything(self) -> tuple[Measurement, ...]:
+        """All measurements, in the order of the run."""
+        if not self.waves:
+            return self.measurements
+        return tuple(sorted((*self.measurements, *self.waves), key=lambda one: (one.source, one.order)))
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -185,10 +202,13 @@ def assemble(
 ) -> Content:
     """Adds the statistics to what was measured; `collect` without the files."""
     from bench.analysis.answers import equivalences, needle_scores
+    from bench.analysis.cells import alone
     from bench.analysis.compare import compare
     from bench.analysis.crossover import crossovers, one_way
+    from bench.analysis.levels import levels
     from bench.analysis.summary import summarise
 
+    found, measurements = measurements, tuple(alone(measurements))
     asked = asked or Asked()
     base = base or choose_base(runs, measurements)
     several = len({m.route for m in measurements}) > 1
@@ -205,6 +225,8 @@ def assemble(
         needle_scores=tuple(needle_scores(measurements, asked.answers)),
         equivalences=tuple(equivalences(measurements, asked.answers)),
         answers_left_out=asked.left_out,
+        waves=tuple(one for one in found if one.concurrency > 1),
+        levels=tuple(levels(found)),
     )
 
 
@@ -271,8 +293,9 @@ class _Pass:
         self.measurements: list[Measurement] = []
         for one in measure_all(self._info, self._watch(entries)):
             self.measurements.append(one)
-            self._keep_curve(one)
-            self._keep_answer(one)
+            if one.concurrency == 1:  # those of a wave come all at once, after its last exchange
+                self._keep_curve(one)
+                self._keep_answer(one)
 
     def run(self) -> Run:
         told = [event.data for event in self._events if {"harness_s", "wall_s"} <= event.data.keys()]
@@ -364,11 +387,11 @@ def _named(measurements: list[Measurement]) -> tuple[Measurement, ...]:
 
     The source is kept, unlike there: details are found by it.
     """
-    from bench.analysis.cells import labelled
+    from bench.analysis.cells import renamed
 
     return tuple(
         msgspec.structs.replace(one, route=other.route, tier=other.tier)
-        for one, other in zip(measurements, labelled(measurements), strict=True)
+        for one, other in zip(measurements, renamed(measurements), strict=True)
     )
 
 

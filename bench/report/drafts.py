@@ -78,12 +78,17 @@ def _per_chunk(drafted: Sequence[Measurement]) -> str:
 
 def _positions(found: Sequence[Sequence[float | None] | None], seen: str) -> str:
     """`90 82 73`: percent, a position each; `-` where nothing came so far."""
-    shares = [one for one in found if one]
-    if not shares:
+    points = position_medians([one for one in found if one])
+    if not points:
         return MISSING
+    texts = [f"{point * 100:.0f}" if point is not None else MISSING for point in points]
+    return Told(" ".join(texts), sources.derived("position", seen))
+
+
+def position_medians(shares: Sequence[Sequence[float | None]]) -> list[float | None]:
+    """Medians over trials, a position each; `None` where no trial has one."""
     columns = [
         [value for one in shares if place < len(one) and (value := one[place]) is not None]
-        for place in range(max(map(len, shares)))
+        for place in range(max(map(len, shares), default=0))
     ]
-    texts = [f"{median(column) * 100:.0f}" if column else MISSING for column in columns]
-    return Told(" ".join(texts), sources.derived("position", seen))
+    return [median(column) if column else None for column in columns]

@@ -14,13 +14,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from bench.records import Crossover, Measurement
 from bench.report import style
 from bench.report.content import Content
 from bench.report.escape import visible
-from bench.report.words import laws
+from bench.report.words import laws, tokens
 
 State = Literal["cold", "replay"]
 MANY_POINTS = 300
@@ -44,36 +44,42 @@ def total_latency(content: Content) -> Figure | None:
 
 def _latency_panel(axis: Axes, content: Content, tier: int) -> None:
     lines = _lines(content, tier)
-    measured = max(tokens for *_, tokens in lines.values())
+    measured = max(longest for *_, longest in lines.values())
     crossings = [
         one
         for one in content.crossovers
         if (one.tier, one.condition, one.status) == (tier, "cold", "crosses") and one.output_tokens
     ]
     near = [one.output_tokens for one in crossings if one.output_tokens and one.output_tokens < 30 * measured]
-    reach = max([1.25 * measured, *(1.5 * tokens for tokens in near)])
+    reach = max([1.25 * measured, *(1.5 * place for place in near)])
     look = style.looks(content.routes)
-    for route, (ttft, tpot, tokens) in lines.items():
+    for route, (ttft, tpot, longest) in lines.items():
         color = look[route].color
-        inside = np.array([1.0, tokens])
-        beyond = np.array([tokens, reach])
+        inside = np.array([1.0, longest])
+        beyond = np.array([longest, reach])
         axis.plot(inside, ttft + (inside - 1) * tpot, color=color)
         axis.plot(beyond, ttft + (beyond - 1) * tpot, color=color, linestyle=(0, (4, 2)), linewidth=1.3)
-        axis.plot([tokens], [ttft + (tokens - 1) * tpot], color=color, marker=look[route].marker)
-    for one in crossings:
-        if one.output_tokens is not None and one.output_tokens <= reach:
-            _mark_crossing(axis, one, lines, at_axis=one.output_tokens < 0.15 * reach)
+        axis.plot([longest], [ttft + (longest - 1) * tpot], color=color, marker=look[route].marker)
+    shown = sorted((one.output_tokens, index) for index, one in enumerate(crossings) if one.output_tokens)
+    for turn, (place, index) in enumerate(shown):
+        if place <= reach:
+            # beside the axis there is room on the right only: by turns below and above the ring
+            at_axis = ((8, -11), (9, 7))[turn % 2] if place < 0.15 * reach else None
+            _mark_crossing(axis, crossings[index], lines, at_axis)
     axis.set_title(f"{tier:,} prompt tokens, cold")
     axis.set_xlabel("output tokens")
     axis.set_xlim(0, reach)
-    axis.xaxis.set_major_formatter(FuncFormatter(thousands))
-    axis.yaxis.set_major_formatter(FuncFormatter(thousands))
+    few_ticks(axis, "x", 5)
+    few_ticks(axis, "y")
 
 
 def _mark_crossing(
-    axis: Axes, one: Crossover, lines: dict[str, tuple[float, float, int]], *, at_axis: bool
+    axis: Axes,
+    one: Crossover,
+    lines: dict[str, tuple[float, float, int]],
+    at_axis: tuple[float, float] | None,
 ) -> None:
-    """A ring, a band for the spread and the figure: left of the ring, or right of it beside the axis."""
+    """A ring, a band for the spread and the figure: left of the ring or, without room there, `at_axis`."""
     place = one.output_tokens
     if place is None or one.route not in lines:
         return
@@ -83,11 +89,12 @@ def _mark_crossing(
         axis.axvspan(one.low, one.high, color=style.NOTE, alpha=0.18, linewidth=0)
     axis.plot([place], [height], marker="o", markersize=8, markerfacecolor="none", color=style.INK)
     axis.annotate(
-        f"{place:,.0f}",
+        tokens(place),
         (place, height),
         textcoords="offset points",
-        xytext=(8, -10) if at_axis else (-7, 7),
+        xytext=at_axis or (-7, 7),
         ha="left" if at_axis else "right",
+        bbox={"facecolor": style.PAPER, "alpha": 0.75, "edgecolor": "none", "pad": 0.6},
         fontsize=8,
         fontweight="bold",
     )
@@ -138,6 +145,7 @@ def decode(content: Content) -> Figure | None:
             _medians(axis, own, "decode_tok_s", look[route], state)
     tier_axis(axis, content)
     axis.set_ylim(bottom=0)
+    few_ticks(axis, "y")
     axis.set_xlabel("prompt tokens")
     axis.set_ylabel("decode (tok/s)")
     axis.set_title("Decode rate over context")
@@ -234,6 +242,13 @@ def tier_axis(axis: Axes, content: Content) -> None:
     axis.xaxis.set_major_locator(FixedLocator(kept))
 
 
+def few_ticks(axis: Axes, which: Literal["x", "y"], most: int = 7) -> None:
+    """A linear axis with no more ticks than its labels leave room for, plain numbers on them."""
+    own = axis.xaxis if which == "x" else axis.yaxis
+    own.set_major_locator(MaxNLocator(nbins=most, steps=[1, 2, 2.5, 5, 10]))
+    own.set_major_formatter(FuncFormatter(thousands))
+
+
 def thousands(value: float, _: Any = None) -> str:
     if value == 0:
         return "0"
@@ -241,7 +256,9 @@ def thousands(value: float, _: Any = None) -> str:
 
 
 def short(value: float, _: Any = None) -> str:
-    """Prompt lengths: `512`, `10k`, `1M`."""
+    """Prompt lengths: `512`, `6,316`, `10k`, `1M`."""
+    if value < 10_000 and value % 100:
+        return f"{value:,.6g}"
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:.3g}{letter}"
@@ -249,7 +266,11 @@ def short(value: float, _: Any = None) -> str:
 
 
 def add_legend(
-    figure: Figure, routes: Iterable[str], content: Content, states: bool = False, **options: Any
+    figure: Figure,
+    routes: Iterable[str],
+    content: Content,
+    states: bool = False,
+    more: Sequence[Line2D] = (),
 ) -> None:
     look = style.looks(content.routes)
     handles = [
@@ -258,10 +279,6 @@ def add_legend(
     ]
     if states:
         handles.append(Line2D([], [], color=style.NOTE, label="cold and salted"))
-        handles.append(
-            Line2D(
-                [], [], color=style.NOTE, linestyle=(0, (2, 1.5)), markerfacecolor=style.PAPER, marker="o",
-                label="replay",
-            )
-        )  # fmt: skip
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)), **options)
+        handles.append(Line2D([], [], color=style.NOTE, label="replay", **style.HOLLOW))
+    handles += more
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)))

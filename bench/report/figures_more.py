@@ -11,13 +11,16 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
+from bench.analysis.counters import conditional_acceptance
 from bench.records import Measurement
 from bench.report import style
 from bench.report.content import Content, Detail
+from bench.report.drafts import position_medians
 from bench.report.escape import visible
 from bench.report.figures import (
     add_legend,
     dots,
+    few_ticks,
     log_axis,
     state_of,
     thousands,
@@ -29,7 +32,10 @@ from bench.report.gaps import EDGES_S
 
 
 def acceptance(content: Content) -> Figure | None:
-    """Left: acceptance of each draft position at the longest tier. Right: acceptance over tiers."""
+    """Left: acceptance of each draft position at the longest tier, plain and given those before it.
+
+    Right: acceptance over tiers.
+    """
     drafted = [m for m in valid_of(content) if m.acceptance is not None]
     if not drafted:
         return None
@@ -38,15 +44,7 @@ def acceptance(content: Content) -> Figure | None:
     longest = max(m.tier for m in drafted)
     for route in content.routes:
         own = [m for m in drafted if m.route == route]
-        positions = [
-            m.acceptance_per_position for m in own if m.tier == longest and m.acceptance_per_position
-        ]
-        size = max((len(shares) for shares in positions), default=0)
-        if size:
-            means = [
-                float(np.mean([shares[i] for shares in positions if i < len(shares)])) for i in range(size)
-            ]
-            left.plot(range(1, size + 1), means, color=look[route].color, marker=look[route].marker)
+        _positions(left, [m for m in own if m.tier == longest], look[route])
         by_tier = {tier: [m.acceptance or 0.0 for m in own if m.tier == tier] for tier in tiers_of(content)}
         shown = [(tier, float(np.median(shares))) for tier, shares in by_tier.items() if shares]
         if shown:
@@ -61,8 +59,23 @@ def acceptance(content: Content) -> Figure | None:
     tier_axis(right, content)
     for axis in (left, right):
         _shares(axis)
-    add_legend(figure, [r for r in content.routes if any(m.route == r for m in drafted)], content)
+    drawn = [route for route in content.routes if any(m.route == route for m in drafted)]
+    given = Line2D([], [], color=style.NOTE, label="given those before", **style.HOLLOW)
+    add_legend(figure, drawn, content, more=[given])
     return figure
+
+
+def _positions(axis: Axes, own: Sequence[Measurement], look: style.Look) -> None:
+    """Accepted / drafts at each position, and, hollow, / accepted at the one before: medians of trials."""
+    plain = [shares for m in own if (shares := m.acceptance_per_position)]
+    solid: dict[str, Any] = {"color": look.color, "marker": look.marker}
+    given = [conditional_acceptance(shares) for shares in plain]
+    for medians, options in (
+        (position_medians(plain), solid),
+        (position_medians(given), {**style.HOLLOW, **solid}),
+    ):
+        points = [np.nan if point is None else point for point in medians]
+        axis.plot(range(1, len(points) + 1), points, **options)
 
 
 def reuse(content: Content) -> Figure | None:
@@ -70,6 +83,7 @@ def reuse(content: Content) -> Figure | None:
     known = [m for m in content.measurements if m.prefix_reuse is not None]
     if not known:
         return None
+    longest = max(m.tier for m in known)
     names = ["cold", "salted", *(f"replay {i}" for i in sorted({m.replay for m in known if m.replay}))]
     figure, (axis,) = style.new_figure()
     look = style.looks(content.routes)
@@ -81,11 +95,15 @@ def reuse(content: Content) -> Figure | None:
                 continue
             spread = np.linspace(-0.05, 0.05, len(own)) if len(own) > 1 else np.zeros(1)
             where = place + (index - (count - 1) / 2) * 0.8 / max(count, 1)
-            points = [
-                (where + float(shift), one.prefix_reuse or 0.0, one.verdict.valid)
-                for one, shift in zip(own, spread, strict=True)
-            ]
-            judged(axis, points, look[route], clip_on=False, markersize=6)
+            placed = [(where + float(shift), one) for one, shift in zip(own, spread, strict=True)]
+            for full in (True, False):
+                points = [
+                    (x, one.prefix_reuse or 0.0, one.verdict.valid)
+                    for x, one in placed
+                    if (one.tier == longest) is full
+                ]
+                fill = {} if full else {"markerfacecolor": style.PAPER}
+                judged(axis, points, look[route], clip_on=False, markersize=6, **fill)
     axis.set_xticks(range(len(names)), names)
     axis.grid(visible=False, axis="x")
     axis.set_xlim(-0.5, len(names) - 0.5)
@@ -98,10 +116,11 @@ def reuse(content: Content) -> Figure | None:
 
 def order(content: Content) -> Figure | None:
     """Run order: TTFT against the median of its cell. A trend is drift, a lone point an outlier."""
-    grouped: dict[tuple[str, int, str, bool], list[Measurement]] = {}
+    grouped: dict[tuple[str, int, str, str, bool], list[Measurement]] = {}
     for one in content.measurements:
         if one.ttft_s:
-            grouped.setdefault((one.route, one.tier, one.condition, one.replay > 1), []).append(one)
+            key = (one.route, one.tier, one.condition, one.task, one.replay > 1)
+            grouped.setdefault(key, []).append(one)
     cells = {key: group for key, group in grouped.items() if len([m for m in group if m.verdict.valid]) > 1}
     if not cells:
         return None
@@ -117,6 +136,7 @@ def order(content: Content) -> Figure | None:
         log_axis(axis, "y")
     else:
         axis.set_ylim(min(low, 0.9), max(high, 1.1))
+        few_ticks(axis, "y", 5)
     axis.set_xlabel("place in the run")
     axis.set_ylabel("TTFT / median of its cell")
     axis.set_title("Run order (x: excluded)")
@@ -164,6 +184,8 @@ def timeline(content: Content) -> Figure | None:
     axis.set_ylabel(f"{detail.curve_unit} received")
     axis.set_xlim(0, detail.ended_s * 1.02)
     axis.set_ylim(bottom=0)
+    few_ticks(axis, "x")
+    few_ticks(axis, "y")
     axis.set_title(visible(f"One exchange: {detail.trial_id}", 70))
     handles = [
         Line2D(
@@ -176,7 +198,8 @@ def timeline(content: Content) -> Figure | None:
         other = axis.twinx()
         other.plot(*zip(*seen, strict=True), color=style.NOTE, linestyle=(0, (3, 1.5)), linewidth=1.3)
         other.set_ylim(0, max(0.01, max(use for _, use in seen) * 1.25))
-        other.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+        other.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
+        other.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share * 100:g}%"))
         other.set_ylabel("KV cache in use")
         other.grid(visible=False)
         other.spines["right"].set_visible(True)

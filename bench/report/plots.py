@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from matplotlib.figure import Figure
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from bench.report import figures, figures_more, figures_winner, style
 from bench.report.content import Content
+from bench.report.escape import visible
 
 
 class Plot(Struct, frozen=True, kw_only=True):
@@ -24,6 +27,11 @@ class Plot(Struct, frozen=True, kw_only=True):
 
 
 Draw = Callable[[Content], Figure | None]
+
+BY_TASK = {"total_latency", "winner_map", "decode", "acceptance"}
+"""Plots of what depends on what is asked for: acceptance, and so decoding."""
+TASKS_DRAWN = 3
+"""Tasks that get plots of their own; tables and crossovers have all of them."""
 
 PLOTS: dict[str, tuple[str, str, Draw]] = {
     "total_latency": (
@@ -48,12 +56,13 @@ PLOTS: dict[str, tuple[str, str, Draw]] = {
     ),
     "acceptance": (
         "Acceptance of drafted tokens",
-        "Left: how often the n-th drafted token was accepted. Right: all positions together.",
+        "Left: how often the n-th drafted token was accepted; hollow: given that those before it were. "
+        "Right: all positions together.",
         figures_more.acceptance,
     ),
     "reuse": (
         "Prefix reuse by repeat",
-        "Cold and salted prompts must reuse nothing, replays all but the last block.",
+        "Cold and salted prompts must reuse nothing, replays all but the last block. Hollow: shorter tiers.",
         figures_more.reuse,
     ),
     "timeline": (
@@ -75,20 +84,52 @@ PLOTS: dict[str, tuple[str, str, Draw]] = {
 
 
 def draw(content: Content) -> list[Plot]:
-    """All plots that the content carries, in the order of `PLOTS`."""
+    """All plots that the content carries, in the order of `PLOTS`.
+
+    In a suite of several tasks those of `BY_TASK` are drawn once for each of the first `TASKS_DRAWN`,
+    under `<name>-<task>`, and the others say that they show all tasks together.
+    """
+    tasks = list(dict.fromkeys(one.task for one in content.measurements))
     found = []
     with style.drawing():
         for name, (title, caption, function) in PLOTS.items():
-            figure = function(content)
-            if figure is not None:
-                style.settle(figure)
-                found.append(
-                    Plot(
-                        name=name,
-                        title=title,
-                        caption=caption,
-                        png=style.png(figure),
-                        svg=style.svg(figure),
-                    )
-                )
-    return found
+            if len(tasks) < 2:
+                found.append(_plot(name, title, caption, function(content)))
+            elif name not in BY_TASK:
+                found.append(_plot(name, title, f"{caption} All tasks together.", function(content)))
+            else:
+                for task, short in zip(tasks, _file_names(tasks), strict=True):
+                    if task in tasks[:TASKS_DRAWN]:
+                        label = visible(task, 60)
+                        figure = function(of_task(content, task))
+                        found.append(_plot(f"{name}-{short}", f"{title}: {label}", caption, figure, label))
+    return [plot for plot in found if plot is not None]
+
+
+def of_task(content: Content, task: str) -> Content:
+    """The content without the measurements of other tasks; routes keep their colours."""
+    return structs.replace(
+        content,
+        measurements=tuple(one for one in content.measurements if one.task == task),
+        summaries=tuple(one for one in content.summaries if one.task == task),
+        crossovers=tuple(one for one in content.crossovers if one.task == task),
+        palette=content.routes,
+    )
+
+
+def _file_names(tasks: Sequence[str]) -> list[str]:
+    """A harmless file name for each task (it may be a path); a number behind it where two are alike."""
+    plain = [re.sub(r"[^a-z0-9]+", "-", Path(task).stem.lower()).strip("-")[:40] or "task" for task in tasks]
+    return [
+        name if plain.count(name) == 1 else f"{name}-{place}" for place, name in enumerate(plain, start=1)
+    ]
+
+
+def _plot(name: str, title: str, caption: str, figure: Figure | None, label: str = "") -> Plot | None:
+    """A figure in both formats, with `label` above it where its own titles do not say it."""
+    if figure is None:
+        return None
+    if label:
+        figure.suptitle(label, fontsize=9, color=style.NOTE)
+    style.settle(figure)
+    return Plot(name=name, title=title, caption=caption, png=style.png(figure), svg=style.svg(figure))

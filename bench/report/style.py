@@ -28,6 +28,14 @@ SIZE = (6.4, 3.7)
 """Inches: a text column; letters stay readable there."""
 DPI = 150
 
+HOLLOW: dict[str, Any] = {
+    "markerfacecolor": PAPER,
+    "marker": "o",
+    "linestyle": (0, (2, 1.5)),
+    "linewidth": 1.3,
+}
+"""How what is derived from a line, or a replay of it, is drawn beside it."""
+
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9,

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 from bench.report import words
 from bench.report.content import Content
 from bench.report.grid import Grid, Row, Value, grid
+from bench.report.levels import terminal_levels
 from bench.report.quantities import QUANTITIES, TABLE
 
 WIDTH = 100
 LONGEST_NAME = 60
+SHORT_NAME = 12
+"""Names are not cut below this while something else can go."""
 CROSSOVERS_SHOWN = 6
 EXCLUDED_SHOWN = 8
 """Excluded trials listed in a terminal; the rest is counted."""
@@ -25,7 +29,8 @@ def terminal(content: Content, width: int = WIDTH, *, show_all: bool = False) ->
     comparisons and crossovers in words. `show_all` lists every excluded trial.
     """
     table = grid(content)
-    blocks = [performance(table, width)]
+    blocks = [performance(table, width)] if table.rows or not content.levels else []
+    blocks.append(terminal_levels(content, width))
     blocks.append(_notes(table, width))
     blocks.append(_block("excluded", _excluded(content, show_all), width))
     blocks.append(comparison(content, width))
@@ -35,16 +40,22 @@ def terminal(content: Content, width: int = WIDTH, *, show_all: bool = False) ->
 
 
 def performance(table: Grid, width: int = WIDTH) -> str:
-    """The performance table alone; narrower variants are tried until one fits."""
+    """The performance table alone; narrower variants are tried until one fits.
+
+    At last names are cut, and the prompt tokens left out, which are the tier but for a thousandth.
+    """
     if not table.rows:
         return "nothing measured yet"
-    for spread, gap in ((True, 2), (True, 1), (False, 2), (False, 1)):
-        text = _render(table, spread, gap, LONGEST_NAME)
-        if _widest(text) <= width:
-            return text
-    over = _widest(text) - width
     longest = max(min(len(row.route), LONGEST_NAME) for row in table.rows)
-    return _render(table, False, 1, max(6, longest - over))
+    for columns in (TABLE, TABLE[1:]):
+        for spread, gap in ((True, 2), (True, 1), (False, 2), (False, 1)):
+            text = _render(table, columns, spread, gap, LONGEST_NAME)
+            if _widest(text) <= width:
+                return text
+        cut = longest - (_widest(text) - width)
+        if cut >= SHORT_NAME:
+            break
+    return _render(table, columns, False, 1, max(6, cut))
 
 
 def comparison(content: Content, width: int = WIDTH) -> str:
@@ -89,7 +100,7 @@ def look_at(content: Content) -> list[str]:
     lines = [f"{text} ({count} x)" for text, count in words.warnings(content)[:6]]
     lines += words.cell_warnings(content)[:6]
     for run in content.runs:
-        lines.append(words.state_line(run, content.measurements))
+        lines.append(words.state_line(run, content.everything))
         harness = words.harness_line(run)
         if harness is not None:
             lines.append(harness)
@@ -102,14 +113,14 @@ def look_at(content: Content) -> list[str]:
     return lines + words.boundary_lines(content)[:1]
 
 
-def _render(table: Grid, spread: bool, gap: int, route: int) -> str:
-    heads = ["route", "tier", "condition", *(QUANTITIES[key].label for key in TABLE), "verdict"]
-    units = ["", "tok", "", *(QUANTITIES[key].unit for key in TABLE), ""]
+def _render(table: Grid, columns: Sequence[str], spread: bool, gap: int, route: int) -> str:
+    heads = ["route", "tier", "condition", *(QUANTITIES[key].label for key in columns), "verdict"]
+    units = ["", "tok", "", *(QUANTITIES[key].unit for key in columns), ""]
     several = len({row.task for row in table.rows}) > 1
     spreads = {
-        key: spread and any(row.values[key].spread for row in table.rows) for key in TABLE
+        key: spread and any(row.values[key].spread for row in table.rows) for key in columns
     }  # a column without any spread keeps no room for one
-    lines = [_texts(row, spreads, route, several) for row in table.rows]
+    lines = [_texts(row, spreads, route) for row in table.rows]
     widths = [max(len(line[i]) for line in [heads, units, *lines]) for i in range(len(heads))]
 
     def put(texts: list[str]) -> str:
@@ -120,20 +131,21 @@ def _render(table: Grid, spread: bool, gap: int, route: int) -> str:
         return (" " * gap).join(cells).rstrip()
 
     out = [put(heads), put(units), "-" * min(WIDTH, sum(widths) + gap * (len(widths) - 1))]
-    last = table.rows[0]
+    last = None
     for row, line in zip(table.rows, lines, strict=True):
-        if (row.tier, row.task) != (last.tier, last.task):
+        if last is not None and (row.tier, row.task) != (last.tier, last.task):
             out.append("")
+        if several and (last is None or row.task != last.task):
+            out.append(f"task {_shortened(row.task, 60)}:")
         out.append(put(line))
         last = row
     return "\n".join(out)
 
 
-def _texts(row: Row, spreads: dict[str, bool], route: int, several_tasks: bool) -> list[str]:
+def _texts(row: Row, spreads: dict[str, bool], route: int) -> list[str]:
     name = _shortened(row.route, route)
-    condition = f"{row.condition} {row.task}" if several_tasks else row.condition
-    values = [_cell(row.values[key], spreads[key]) for key in TABLE]
-    return [name, f"{row.tier:,}", condition, *values, _cell(row.verdict, False)]
+    values = [_cell(row.values[key], spread) for key, spread in spreads.items()]
+    return [name, f"{row.tier:,}", row.condition, *values, _cell(row.verdict, False)]
 
 
 def _shortened(text: str, limit: int) -> str:

@@ -39,6 +39,34 @@ def test_long_route_names_are_shortened_rather_than_breaking_the_width() -> None
     assert "…" in text
 
 
+@pytest.mark.parametrize("scale", [1, 1_000_000])
+def test_a_table_of_long_numbers_and_verdicts_keeps_the_width(scale: int) -> None:
+    slow = tuple(
+        msgspec.structs.replace(
+            one,
+            route=one.route * 4,
+            ttft_s=(one.ttft_s or 0) * scale,
+            total_s=(one.total_s or 0) * scale,
+            decode_tok_s=(one.decode_tok_s or 0) * scale,
+            verdict=msgspec.structs.replace(one.verdict, speculation="fallback"),
+        )
+        for one in samples.measurements()
+    )
+    text = terminal(samples.content(slow), show_all=True)
+    assert max(map(len, text.splitlines())) <= WIDTH
+    assert "verdict" in text.splitlines()[0] and "fallback" in text
+
+
+def test_tasks_stand_above_their_rows_and_not_in_them() -> None:
+    found = samples.measurements()
+    both = samples.summaries(found) + tuple(
+        msgspec.structs.replace(one, task="edit-code") for one in samples.summaries(found)
+    )
+    lines = performance(grid(samples.content(found, summaries=both))).splitlines()
+    assert [line for line in lines if line.startswith("task ")] == ["task continue:", "task edit-code:"]
+    assert not [line for line in lines[3:] if "cold" in line and "edit-code" in line]
+
+
 def test_missing_is_a_dash_with_its_reason_in_a_footnote() -> None:
     text = terminal(samples.content())
     assert "-¹" in row(text, "target-only", "564,580", "cold")

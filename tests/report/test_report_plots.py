@@ -1,0 +1,124 @@
+"""Plots of a suite of several tasks are drawn task by task, and ticks never touch each other."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import report_samples as samples
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from bench.report import figures, style
+from bench.report.content import Content, assemble
+from bench.report.plots import BY_TASK, TASKS_DRAWN, draw, of_task
+
+GAP = 3
+"""Pixels around a label that must be free: two of them make the space between words."""
+
+FASTER = {"edit-code": 1.3, "open-ended": 0.6, "../x/Mine task.md": 1.0, "needle": 1.1}
+
+
+def study(*tasks: str) -> Content:
+    """The study, measured with each of these tasks: the same TTFT, another decode rate."""
+    found = tuple(
+        msgspec.structs.replace(
+            one,
+            task=task,
+            trial_id=f"{one.trial_id}~{task}",
+            decode_tok_s=(one.decode_tok_s or 0) * FASTER[task],
+            tpot_s=(one.tpot_s or 0) / FASTER[task],
+            order=one.order,
+        )
+        for task in tasks
+        for one in samples.measurements()
+    )
+    return assemble(runs=samples.content().runs, measurements=found)
+
+
+@pytest.fixture
+def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are made but not written: what is asked here is which ones there are."""
+    monkeypatch.setattr(style, "png", lambda _: b"")
+    monkeypatch.setattr(style, "svg", lambda _: "")
+    monkeypatch.setattr(style, "settle", lambda _: None)
+
+
+@pytest.mark.usefixtures("drawn_once")
+def test_what_depends_on_the_task_is_drawn_for_each_of_the_first_three() -> None:
+    plots = {plot.name: plot for plot in draw(study(*FASTER))}
+    by_task = {name for name in plots if name.partition("-")[0] in BY_TASK}
+    assert by_task == {
+        f"{name}-{short}" for name in BY_TASK for short in ("edit-code", "open-ended", "mine-task")
+    }
+    assert len(by_task) == len(BY_TASK) * TASKS_DRAWN
+    assert plots["decode-mine-task"].title == "Decode rate over prompt length: ../x/Mine task.md"
+    assert plots["ttft"].caption.endswith("All tasks together.")
+
+
+@pytest.mark.usefixtures("drawn_once")
+def test_one_task_leaves_names_and_captions_as_they_are() -> None:
+    plots = draw(study("needle"))
+    assert {"total_latency", "decode", "ttft"} <= {plot.name for plot in plots}
+    assert not [plot for plot in plots if "tasks" in plot.caption or "-" in plot.name]
+
+
+@pytest.mark.usefixtures("drawn_once")
+def test_tasks_with_equal_names_in_other_folders_have_files_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(FASTER, "a/same.md", 1.0)
+    monkeypatch.setitem(FASTER, "b/same.md", 1.0)
+    names = [plot.name for plot in draw(study("a/same.md", "b/same.md"))]
+    assert {"decode-same-1", "decode-same-2"} <= set(names) and len(names) == len(set(names))
+
+
+def test_a_part_of_a_report_keeps_the_colours_of_the_whole() -> None:
+    whole = study("edit-code", "needle")
+    lone = msgspec.structs.replace(
+        whole,
+        measurements=tuple(
+            one for one in whole.measurements if one.task == "edit-code" or one.route == "target-only"
+        ),
+    )
+    part = of_task(lone, "needle")
+    assert {one.route for one in part.measurements} == {"target-only"}
+    assert part.routes == whole.routes == ("mtp4", "mtp2", "target-only")
+
+
+def overlapping(figure: Figure) -> list[tuple[str, str]]:
+    """Neighbouring tick labels of one axis whose boxes touch, when drawn."""
+    style.settle(figure)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    found = []
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            shown = [
+                label
+                for place, label in zip(axis.get_majorticklocs(), axis.get_ticklabels(), strict=True)
+                if low <= place <= high and label.get_text()
+            ]
+            boxes = [label.get_window_extent(renderer).padded(GAP) for label in shown]
+            for i in range(len(boxes) - 1):
+                if boxes[i].overlaps(boxes[i + 1]):
+                    found.append((shown[i].get_text(), shown[i + 1].get_text()))
+    return found
+
+
+@pytest.mark.parametrize("factor", [1.0, 2_400.0])
+def test_tick_labels_do_not_touch(factor: float) -> None:
+    plain = study("../x/Mine task.md")  # as published: two routes meet at 11,894 output tokens
+    slow = tuple(
+        msgspec.structs.replace(one, ttft_s=(one.ttft_s or 0) * factor) for one in plain.measurements
+    )
+    content = assemble(runs=plain.runs, measurements=slow)
+    with style.drawing():
+        for draw_one in (figures.total_latency, figures.ttft, figures.decode):
+            figure = draw_one(content)
+            assert figure is not None
+            assert overlapping(figure) == []
+
+
+def test_prompt_lengths_are_short_where_they_are_round() -> None:
+    texts = [figures.short(value) for value in (256, 6_316, 8_000, 10_000, 564_580, 1_000_000)]
+    assert texts == ["256", "6,316", "8k", "10k", "565k", "1M"]
