@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from types import TracebackType
@@ -38,6 +37,8 @@ class Finishing:
         command = self._suite.on_finish
         if command is None:
             return
+        import asyncio
+
         from bench.plan.hooks import shown
         from bench.run.finish import run_finish
 
