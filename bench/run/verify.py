@@ -158,12 +158,20 @@ def _target(info: RunInfo, one: Crossover) -> Target | str:
     tier = next((tier for tier in info.suite.tiers if same_tier(tier, one.tier)), None)
     if tier is None:
         return "its prompt length is none of the suite's tiers"
-    facts = (info.facts.get(plain_route(route)) for route in (one.route, one.base))
-    limits = [fact.max_model_len for fact in facts if fact is not None and fact.max_model_len]
-    tokens = min([tokens_wanted(one), *(limit - tier for limit in limits)])
+    limit = _limit(info, (one.route, one.base))
+    tokens = tokens_wanted(one) if limit is None else min(tokens_wanted(one), limit - tier)
     if tokens < _SHORT * (one.output_tokens or 0.0):
-        return f"prompt and output would pass the served limit of {min(limits):,} tokens"
+        return f"prompt and output would pass the {limit:,} tokens that one of the servers holds"
     return Target(crossover=one, tier=tier, tokens=tokens)
+
+
+def _limit(info: RunInfo, labels: Sequence[str]) -> int | None:
+    """Longest sequence that all of these routes' servers serve and have room for, as far as known."""
+    facts = [info.facts.get(plain_route(label)) for label in labels]
+    limits = [
+        limit for fact in facts if fact for limit in (fact.max_model_len, fact.kv_capacity_tokens) if limit
+    ]
+    return min(limits, default=None)
 
 
 def _with(

@@ -13,14 +13,15 @@ from run_helpers import ctxbench_here, exchanges, only_run, suite_text
 from bench.analysis.crossover import crossovers, one_way
 from bench.analysis.verified import FOLDER
 from bench.api import load
-from bench.journal import read_info
+from bench.journal import Journal, read_info
 from bench.plan.estimate import learn
 from bench.plan.suite import parse_suite
-from bench.records import Measurement, RunInfo, ServerFacts, Verdict
+from bench.records import Event, Measurement, RunInfo, ServerFacts, Verdict
 from bench.run.order import Order
 from bench.run.progress import Progress
+from bench.run.runner import FINISHED
 from bench.run.study import describe
-from bench.run.verify import FollowUp, verify, within
+from bench.run.verify import FollowUp, planned, verify, within
 from bench.servers import simulator
 from bench.servers.simulator import start as simulate
 
@@ -79,7 +80,7 @@ def test_a_long_trial_on_each_route_confirms_an_extrapolated_crossover(suite: Pa
     assert sorted((one.route, one.condition) for one in plan) == [("mtp2", "cold"), ("plain", "cold")]
     assert {one.output_tokens for one in plan} == {-int(-1.2 * predicted // 1)}
     assert "2 more trials, about" in said.stderr and "of at most 60 min" in said.stderr
-    assert "mtp2 against plain at 512 cold: predicted" in said.stdout
+    assert "verified: mtp2 against plain at 512 cold: predicted" in said.stdout
     # nothing of it is in the run's own numbers, and no prompt is sent twice
     assert {m.output_tokens for m in load(run).measurements} == {16}
     assert not {e.prompt.salt for e in exchanges(run)} & {e.prompt.salt for e in exchanges(run / FOLDER)}
@@ -103,14 +104,31 @@ def test_a_follow_up_that_was_cut_off_goes_on_with_the_run(suite: Path, tmp_path
 
     with pytest.raises(Cut):
         asyncio.run(verify(run, CutShort(), folder=suite.parent, budget_s=3600))
-    planned = read_info(run / FOLDER).plan
+    plan = read_info(run / FOLDER).plan
     assert not exchanges(run / FOLDER)
     # the plan is there already, so neither option is needed again
     again = ctxbench_here(["run", str(suite), "--resume", str(run), "--no-report"], tmp_path)
     assert again.returncode == 0, again.stderr
-    assert read_info(run / FOLDER).plan == planned
-    assert [e.trial for e in exchanges(run / FOLDER)] == list(planned)
+    assert read_info(run / FOLDER).plan == plan
+    assert [e.trial for e in exchanges(run / FOLDER)] == list(plan)
     assert load(run).verified()[0].output_tokens is not None
+
+
+def test_without_a_budget_the_follow_up_may_take_as_long_as_the_run_took(suite: Path, tmp_path: Path) -> None:
+    info = info_of(
+        suite_text=suite.read_text("utf-8"), suite=parse_suite(suite.read_text("utf-8")), served=4096
+    )
+    run = tmp_path / "run"
+    with Journal.create(run, info) as journal:
+        for wall_s in (40.0, 2.5):  # two sessions
+            journal.append(Event(name=FINISHED, at="", data={"wall_s": wall_s}))
+    assert planned(run).budget_s == 42.5 and planned(run, 7.0).budget_s == 7.0
+    assert planned(run).lines() == ["verify: no crossover is extrapolated, there is nothing to verify"]
+    for budget_s, left in ((60.0, 17.5), (30.0, 0.0)):
+        limited = structs.replace(info, suite=structs.replace(info.suite, budget_s=budget_s))
+        with Journal.resume(run) as journal:
+            journal.update_info(limited)
+        assert planned(run).budget_s == left
 
 
 def test_a_budget_for_verification_needs_verification(suite: Path, tmp_path: Path) -> None:
@@ -121,7 +139,7 @@ def test_a_budget_for_verification_needs_verification(suite: Path, tmp_path: Pat
 # --- Planning, without a server ---------------------------------------------------------------------
 
 
-def planning(budget_s: float, *, served: int = 100_000, output: int = 64) -> FollowUp:
+def planning(budget_s: float, *, served: int = 100_000, kv: int = 100_000, output: int = 64) -> FollowUp:
     """Two routes at two tiers: 10 s and 40 s more to the first token, won back at 0.08 s a token."""
     text = suite_text({"plain": "http://127.0.0.1:1/v1", "mtp2": "http://127.0.0.1:2/v1"})
     suite = parse_suite(text.replace("[256, 512]", "[1000, 4000]"))
@@ -141,15 +159,15 @@ def planning(budget_s: float, *, served: int = 100_000, output: int = 64) -> Fol
         for i in range(3)
         for route, ttft in (("plain", tier / 1000), ("mtp2", tier / 1000 + more))
     ]
-    info = info_of(suite_text=text, suite=suite, served=served)
+    info = info_of(suite_text=text, suite=suite, served=served, kv=kv)
     models = {name: learn(name, rows) for name in ("plain", "mtp2")}
     return within(info, one_way(crossovers(rows)), models, budget_s)
 
 
-def info_of(*, suite_text: str, suite: object, served: int) -> RunInfo:
+def info_of(*, suite_text: str, suite: object, served: int, kv: int = 100_000) -> RunInfo:
     order = Order(suite=suite, suite_text=suite_text)  # type: ignore[arg-type]
     info = describe(order, order.suite, {}, path=Path("results/r"))
-    facts = {name: ServerFacts(max_model_len=served) for name in ("plain", "mtp2")}
+    facts = {name: ServerFacts(max_model_len=served, kv_capacity_tokens=kv) for name in ("plain", "mtp2")}
     return structs.replace(info, facts=facts)
 
 
@@ -176,12 +194,14 @@ def test_what_passes_the_budget_is_left_out_with_what_it_would_cost() -> None:
     assert not nothing.trials and len(nothing.lines()) == 2
 
 
-def test_no_trial_passes_the_served_limit() -> None:
+def test_no_trial_passes_the_served_limit_or_the_room_for_its_cache() -> None:
     near = planning(3600, served=4000 + 550)
     assert [target.tokens for target in near.targets] == [152, 550]
     found = planning(3600, served=4000 + 520)  # 501 and 5% more are 526: too little of the far side
     assert [target.tokens for target in found.targets] == [152]
-    assert found.left_out[0].endswith("prompt and output would pass the served limit of 4,520 tokens")
+    assert found.left_out[0].endswith("would pass the 4,520 tokens that one of the servers holds")
+    full = planning(3600, kv=4000 + 520)
+    assert full.left_out == found.left_out
 
 
 def test_a_crossover_that_only_lines_have_shown_is_verified_inside_the_window_too() -> None:
