@@ -18,6 +18,7 @@ from bench.cli import (
     decide,
     demo,
     import_table,
+    plan,
     prompts,
     report,
     routes,
@@ -59,8 +60,8 @@ def root(
 
 
 app.command("demo")(demo.demo)
-app.command("plan")(run.plan)
-app.command("check")(run.check)
+app.command("plan")(plan.plan)
+app.command("check")(plan.check)
 app.command("prompts")(prompts.prompts)
 app.command("run")(run.run)
 app.command("status")(watch.status)

@@ -1,4 +1,4 @@
-"""`ctxbench plan`, `ctxbench run`: from a suite file to a run directory."""
+"""`ctxbench run`: from a suite file to a run directory."""
 
 from __future__ import annotations
 
@@ -22,107 +22,7 @@ INTERRUPTED = 130
 
 ResultsFolder = Annotated[Path, typer.Option(help="Folder in which the run directory is made.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
-Json = Annotated[bool, typer.Option("--json", help="Print for machines.")]
-Earlier = Annotated[
-    list[Path] | None,
-    typer.Option("--from", metavar="RUN", help="Estimate from this run (may be given several times)."),
-]
-Calibrate = Annotated[
-    bool, typer.Option("--calibrate", help="Send two small cold prompts a route to tell the time.")
-]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Measure only; ctxbench report does the rest.")]
-
-
-def plan(
-    suite: Annotated[Path, typer.Argument(help="The suite file (TOML).")],
-    earlier: Earlier = None,
-    results: Annotated[
-        Path, typer.Option(help="Folder whose runs tell how long trials take, without --from.")
-    ] = Path("results"),
-    json: Json = False,
-) -> None:
-    """Print the trials of a suite in sending order and how long they will take; sends nothing. Example:
-
-    ctxbench plan prompts/suites/laptop.toml
-    """
-    from bench.plan.suite import read_suite
-    from bench.run.forecast.expect import planned
-    from bench.run.forecast.outline import beside_the_trials
-
-    checked, _ = read_suite(suite)
-    found = planned(checked, results=results, named=tuple(earlier or ()))
-    if json:
-        import msgspec
-
-        print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
-        return
-    for number, (trial, expected) in enumerate(zip(found.trials, found.estimate.trials, strict=True), 1):
-        print(f"{number:5}  {trial.id:40} {_seconds(expected.total_s):>9}  {expected.basis}".rstrip())
-    prompt_tokens = sum(trial.tier for trial in found.trials)
-    output_tokens = sum(trial.output_tokens for trial in found.trials)
-    order = "routes take turns" if checked.interleave else "one route after another"
-    print(
-        f"{len(found.trials)} trials, {order}: {prompt_tokens:,} prompt tokens and "
-        f"{output_tokens:,} output tokens at most",
-        *found.notes,
-        found.text,
-        *beside_the_trials(checked),
-        sep="\n",
-        file=sys.stderr,
-    )
-
-
-def _seconds(seconds: float | None) -> str:
-    from bench.plan.estimate import words
-
-    return "-" if seconds is None else f"{seconds:.1f} s" if seconds < 10 else words(seconds)
-
-
-def check(
-    suite: Annotated[Path, typer.Argument(help="The suite file (TOML).")],
-    route: Annotated[
-        list[str] | None, typer.Option(help="Check only this route (may be given several times).")
-    ] = None,
-    calibrate: Calibrate = False,
-    earlier: Earlier = None,
-    results: ResultsFolder = Path("results"),
-    json: Json = False,
-) -> None:
-    """Check a suite against its live servers before anything expensive is sent; exit code 0 or 1.
-
-    Sends one request of sixteen tokens per route. Example:
-
-        ctxbench check prompts/suites/laptop.toml
-    """
-    from bench.errors import CheckFailed
-    from bench.plan.suite import read_suite
-    from bench.run.order import Order
-    from bench.run.preflight.whole import preflight
-    from bench.wire.loop import run as run_loop
-
-    checked, text = read_suite(suite)
-    order = Order(
-        suite=checked,
-        suite_text=text,
-        results=results,
-        folder=suite.parent,
-        routes=tuple(route or ()),
-        earlier=tuple(earlier or ()),
-        calibrate=calibrate,
-    )
-    _announce(checked, order.routes)
-    with ended_in_order():
-        found = run_loop(preflight(order))
-    if json:
-        import msgspec
-
-        print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
-    else:
-        for one in found:
-            print(f"{one.state:4}  {one.route:16} {one.name:14} {one.text}")
-    failed = sum(one.state == "fail" for one in found)
-    if failed:
-        raise CheckFailed(f"{failed} of {len(found)} checks failed")
 
 
 def run(
@@ -188,6 +88,10 @@ def run(
         order = _order(suite, results, route, force=force, on_finish=on_finish)
         if dry_run:
             _outline(order)
+            if verify_crossover:
+                print(
+                    "crossovers beyond what the trials measure would be verified: planned once they are known"
+                )
         else:
             _begin(order, follow, report=not no_report, quiet=quiet)
 
@@ -217,9 +121,10 @@ def _follow_up(wanted: bool, budget: str | None) -> FollowUp:
 def _say_verified(run: Path) -> None:
     from bench.analysis.verified import sentence
     from bench.api import load
+    from bench.cli.decide_tables import filled
 
     for one in load(run).verified():
-        print(f"- {sentence(one)}")
+        print(filled(f"verified: {sentence(one)}"))
 
 
 def _order(
@@ -248,7 +153,7 @@ def _outline(order: Order) -> None:
 def _begin(order: Order, follow: FollowUp, *, report: bool, quiet: bool) -> None:
     from bench.run.study import start
 
-    _announce(order.suite, order.routes)
+    announce(order.suite, order.routes)
     with Finishing(order.suite, order.folder) as end:
 
         async def work(progress: Progress) -> Path:
@@ -269,7 +174,7 @@ def _resume(
     given = read_suite(suite)[0] if suite else None
     folder = suite.parent if suite else Path()
     kept = _with_finish(read_info(run).suite, on_finish or (given.on_finish if given else None))
-    _announce(kept)
+    announce(kept)
     with Finishing(kept, folder, run) as end:
 
         async def work(progress: Progress) -> Path:
@@ -292,7 +197,7 @@ def _with_finish(suite: Suite, command: Command | None) -> Suite:
     return suite if command is None else msgspec.structs.replace(suite, on_finish=command)
 
 
-def _announce(suite: Suite, routes: tuple[str, ...] = ()) -> None:
+def announce(suite: Suite, routes: tuple[str, ...] = ()) -> None:
     """Shows the commands of a suite before any of them runs, also to those who want no progress."""
     from bench.plan.hooks import announcement
     from bench.run.order import only_routes

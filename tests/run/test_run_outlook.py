@@ -168,8 +168,10 @@ def test_the_plan_says_when_nothing_is_known(tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text(suite_text({"a": URL}))
     result = ctxbench_here(["plan", "s.toml"], tmp_path)
     assert result.returncode == 0
-    assert len(result.stdout.splitlines()) == 12
-    assert "nothing is known of route a" in result.stdout
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert rows[0] == ["trials", "tokens", "condition", "route"]
+    assert rows[1:4] == [["2", "256", "cold", "a"], ["2", "256", "replay", "a"], ["2", "256", "salted", "a"]]
+    assert sum(int(row[0]) for row in rows[1:]) == 12
     assert "wall time not known: no earlier run of a is at hand" in result.stderr
 
 
@@ -180,9 +182,10 @@ def test_the_plan_gives_the_time_of_each_trial_and_in_total(
     (tmp_path / "s.toml").write_text(suite_text({"a": server.base_url}).replace("512]", "1024]"))
     where = ["--from", str(only_run(earlier))] if named else ["--results", str(earlier)]
     result = ctxbench_here(["plan", "s.toml", *where], tmp_path)
-    lines = {line.split()[1]: line for line in result.stdout.splitlines()}
-    assert lines["a/256/cold/1"].endswith("measured")
-    assert "law, 2.0x beyond the longest prompt measured" in lines["a/1024/cold/1"]
+    *rows, basis = result.stdout.splitlines()
+    lines = {line.split()[1]: line for line in rows}
+    assert lines["a/256/cold/1"].endswith("measured") and lines["a/1024/cold/1"].endswith("(1)")
+    assert basis == "(1) law, 2.0x beyond the longest prompt measured"
     assert all(" s " in line for line in lines.values())
     assert "about " in result.stderr and only_run(earlier).name in result.stderr
 

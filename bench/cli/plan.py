@@ -1,0 +1,135 @@
+"""`ctxbench plan`, `ctxbench check`: what a suite would cost, and whether its servers are fit for it."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bench.cli.interrupt import ended_in_order
+from bench.cli.layout import hanging, table
+from bench.cli.run import ResultsFolder, announce
+
+if TYPE_CHECKING:
+    from bench.run.forecast.expect import Planned
+
+Json = Annotated[bool, typer.Option("--json", help="Print for machines.")]
+Earlier = Annotated[
+    list[Path] | None,
+    typer.Option("--from", metavar="RUN", help="Estimate from this run (may be given several times)."),
+]
+Calibrate = Annotated[
+    bool, typer.Option("--calibrate", help="Send two small cold prompts a route to tell the time.")
+]
+
+_SHORT = 20
+"""What an expected time rests on stands behind it up to so many characters, and below the table beyond."""
+
+
+def plan(
+    suite: Annotated[Path, typer.Argument(help="The suite file (TOML).")],
+    earlier: Earlier = None,
+    results: Annotated[
+        Path, typer.Option(help="Folder whose runs tell how long trials take, without --from.")
+    ] = Path("results"),
+    json: Json = False,
+) -> None:
+    """Print the trials of a suite in sending order and how long they will take; sends nothing. Example:
+
+    ctxbench plan prompts/suites/laptop.toml
+    """
+    from bench.plan.suite import read_suite
+    from bench.run.forecast.expect import planned
+    from bench.run.forecast.outline import beside_the_trials
+
+    checked, _ = read_suite(suite)
+    found = planned(checked, results=results, named=tuple(earlier or ()))
+    if json:
+        import msgspec
+
+        print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
+        return
+    print("\n".join(_trial_lines(found)))
+    prompt_tokens = sum(trial.tier for trial in found.trials)
+    output_tokens = sum(trial.output_tokens for trial in found.trials)
+    order = "routes take turns" if checked.interleave else "one route after another"
+    asked = f"{prompt_tokens:,} prompt tokens and {output_tokens:,} output tokens at most"
+    for line in (f"{len(found.trials)} trials, {order}: {asked}", *found.notes, found.text):
+        print(hanging("", line), file=sys.stderr)
+    for line in beside_the_trials(checked):
+        print(line, file=sys.stderr)  # commands stay as they can be copied
+
+
+def _trial_lines(found: Planned) -> list[str]:
+    """A line a trial with its time; while nothing is known of any, how many there are of what."""
+    expected = found.estimate.trials
+    if all(one.total_s is None for one in expected):
+        counts = Counter((trial.route, trial.tier, trial.condition) for trial in found.trials)
+        rows = [
+            (f"{count:,}", f"{tier:,}", condition, route)
+            for (route, tier, condition), count in counts.items()
+        ]
+        return table(("trials", "tokens", "condition", "route"), rows, right=2)
+    long = list(dict.fromkeys(one.basis for one in expected if len(one.basis) > _SHORT))
+    shown = {basis: f"({number})" for number, basis in enumerate(long, 1)}
+    lines = [
+        hanging(f"{number:5}  {trial.id:40} {_seconds(one.total_s):>9}  ", shown.get(one.basis, one.basis))
+        for number, (trial, one) in enumerate(zip(found.trials, expected, strict=True), 1)
+    ]
+    return [*lines, *(hanging(f"{mark} ", basis) for basis, mark in shown.items())]
+
+
+def _seconds(seconds: float | None) -> str:
+    from bench.plan.estimate import words
+
+    return "-" if seconds is None else f"{seconds:.1f} s" if seconds < 10 else words(seconds)
+
+
+def check(
+    suite: Annotated[Path, typer.Argument(help="The suite file (TOML).")],
+    route: Annotated[
+        list[str] | None, typer.Option(help="Check only this route (may be given several times).")
+    ] = None,
+    calibrate: Calibrate = False,
+    earlier: Earlier = None,
+    results: ResultsFolder = Path("results"),
+    json: Json = False,
+) -> None:
+    """Check a suite against its live servers before anything expensive is sent; exit code 0 or 1.
+
+    Sends one request of sixteen tokens per route. Example:
+
+        ctxbench check prompts/suites/laptop.toml
+    """
+    from bench.errors import CheckFailed
+    from bench.plan.suite import read_suite
+    from bench.run.order import Order
+    from bench.run.preflight.whole import preflight
+    from bench.wire.loop import run as run_loop
+
+    checked, text = read_suite(suite)
+    order = Order(
+        suite=checked,
+        suite_text=text,
+        results=results,
+        folder=suite.parent,
+        routes=tuple(route or ()),
+        earlier=tuple(earlier or ()),
+        calibrate=calibrate,
+    )
+    announce(checked, order.routes)
+    with ended_in_order():
+        found = run_loop(preflight(order))
+    if json:
+        import msgspec
+
+        print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
+    else:
+        for one in found:
+            print(hanging(f"{one.state:4}  {one.route:16} {one.name:14} ", one.text))
+    failed = sum(one.state == "fail" for one in found)
+    if failed:
+        raise CheckFailed(f"{failed} of {len(found)} checks failed")
