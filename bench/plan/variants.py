@@ -11,6 +11,7 @@ from msgspec import Struct
 from bench.errors import SuiteError
 from bench.plan.suite import parse_suite
 
+_WIDTH = 100
 _MOST_DRAFTED = 64
 
 
@@ -101,8 +102,22 @@ def _route(k: int, method: str, port: int, command: Sequence[str], engine: str) 
         f'engine = "{engine}"',
         *([declared] if k else []),
         "[route.server]",
-        f"up = [{', '.join(_text(word) for word in command)}]",
+        *_array("up", command),
     ]
+
+
+def _array(key: str, words: Sequence[str]) -> list[str]:
+    """An array of strings, on one line where it fits."""
+    texts = [_text(word) for word in words]
+    line = f"{key} = [{', '.join(texts)}]"
+    if len(line) <= _WIDTH:
+        return [line]
+    rows = [""]
+    for text in texts:
+        if rows[-1] and len(rows[-1]) + len(text) + len("    ,") > _WIDTH:
+            rows.append("")
+        rows[-1] += f" {text}," if rows[-1] else f"{text},"
+    return [f"{key} = [", *(f"    {row}" for row in rows), "]"]
 
 
 def _text(text: str) -> str:
