@@ -256,13 +256,13 @@ def _located(
             best, basis = curve, "curve"
     elif one.measured and line.value > FAR * one.measured:
         bent = _slowing(a, b, one.measured, ahead, is_paired)
-        if bent is not None:
-            best, basis = bent, "slowing"
-            if not math.isfinite(bent.value):
-                best, basis = line, "line"
-                warnings.append("decode slows with context so much that the routes may never meet")
-        else:
+        if bent is None:
             warnings.append("how decode slows further out is unknown: it was measured on one tier")
+            warnings += _by_streams(a, b, one.measured, ahead, is_paired)
+        elif math.isfinite(bent.value):
+            best, basis = bent, "slowing"
+        else:
+            warnings.append("decode slows with context so much that the routes may never meet")
     factor = best.value / one.measured if one.measured else None
     if factor is not None and factor > 1:
         warnings.append(f"extrapolated {factor:.1f}-fold beyond the {one.measured:,} measured tokens")
@@ -297,14 +297,29 @@ def _line(ahead: int) -> bootstrap.Statistic:
 
 
 def _slowing(a: _Route, b: _Route, measured: int, ahead: int, is_paired: bool) -> Estimate | None:
-    """n* when each further token of context makes a step longer by the route's slope.
+    """n* when each further token of context makes a step longer by the route's slope; `None`: not known."""
+    if a.law is None or b.law is None or min(a.law.tiers, b.law.tiers) < 2:
+        return None
+    return _bent(a, b, measured, ahead, is_paired, (a.law.slope_s - b.law.slope_s) / 2)
+
+
+def _by_streams(a: _Route, b: _Route, measured: int, ahead: int, is_paired: bool) -> list[str]:
+    """A second n*, from the streams' own curvature, where it shows: too weak to be the first."""
+    slopes = decode.stream_slope(a.curves), decode.stream_slope(b.curves)
+    if slopes[0] is None or slopes[1] is None or None in map(sign_of, slopes):
+        return []
+    bent = _bent(a, b, measured, ahead, is_paired, (slopes[0].value - slopes[1].value) / 2)
+    if not math.isfinite(bent.value):
+        return ["going by how the streams themselves slow, the routes may never meet"]
+    return [f"going by how the streams themselves slow, the routes meet at about {bent.value:,.0f}"]
+
+
+def _bent(a: _Route, b: _Route, measured: int, ahead: int, is_paired: bool, bend: float) -> Estimate:
+    """n* of lines whose steps part by `bend` x 2 s more with every token; infinite when they never meet.
 
     The mean step over n tokens is tpot + slope * (n - m) / 2, m being the measured length; the two
     latencies meet at a root of a quadratic: the first one at which the sign of the lines changes.
     """
-    if a.law is None or b.law is None or min(a.law.tiers, b.law.tiers) < 2:
-        return None
-    bend = (a.law.slope_s - b.law.slope_s) / 2
 
     def meet(ta: Floats, pa: Floats, ca: Floats, tb: Floats, pb: Floats, cb: Floats) -> Floats:
         c0 = np.add(ca, cb) / 2
@@ -344,11 +359,7 @@ def _on_curves(a: _Route, b: _Route, measured: int, is_paired: bool) -> tuple[Es
         met = crossing(grid, pairs.reshape(-1, _GRID))
     else:
         streams = (0, 0) if is_paired else (a.side.stream, b.side.stream)
-        medians = [
-            np.stack([bootstrap.resampled_medians(column, stream) for column in values.T], axis=1)
-            for values, stream in zip((left, right), streams, strict=True)
-        ]
-        met = crossing(grid, medians[0] - medians[1])
+        met = crossing(grid, bootstrap.resampled_gaps(left, right, streams))
     met = met[np.isfinite(met)]
     ends = (met.min(), met.max()) if spread == "range" else np.quantile(met, [0.025, 0.975])
     low, high = min(float(ends[0]), value), max(float(ends[1]), value)

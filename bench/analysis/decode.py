@@ -16,7 +16,10 @@ from msgspec import Struct
 from bench.analysis import bootstrap
 from bench.analysis.bootstrap import Floats
 from bench.analysis.cells import column, labelled, usable
+from bench.analysis.prefill import student_t
 from bench.records import Estimate, Measurement
+
+_LEAST_CHUNKS = 64  # a stream of fewer chunks shows no curvature
 
 
 class DecodeLaw(Struct, frozen=True, kw_only=True):
@@ -74,6 +77,21 @@ def fit(measurements: Iterable[Measurement]) -> dict[str, DecodeLaw]:
         if usable(row) and row.tpot_s is not None:
             rows.setdefault(row.route, {}).setdefault(row.tier, []).append(row)
     return {route: _law(route, tiers) for route, tiers in rows.items()}
+
+
+def stream_slope(streams: Sequence[tuple[Floats, Floats]]) -> Estimate | None:
+    """Seconds a step grows per token of context, as the streams themselves show it: (tokens, seconds) each.
+
+    A stream is time over tokens, t = t0 + s k + d1 k^2 / 2, by least squares; mean over streams with the
+    95% interval of Student's t. `None` below three streams of 64 chunks.
+    """
+    long = [(tokens, seconds) for tokens, seconds in streams if tokens.size >= _LEAST_CHUNKS]
+    if len(long) < 3:
+        return None
+    slopes = [2 * float(np.polyfit(tokens - tokens[0], seconds, 2)[0]) for tokens, seconds in long]
+    value = float(np.mean(slopes))
+    half = student_t(len(slopes) - 1) * float(np.std(slopes, ddof=1)) / math.sqrt(len(slopes))
+    return Estimate(value=value, low=value - half, high=value + half, spread="interval", samples=len(slopes))
 
 
 def mean_context(rows: Sequence[Measurement]) -> float:

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from bench.analysis.crossover import as_json, crossovers, curve_key, one_way
+from bench.analysis.crossover import Curves, as_json, crossovers, curve_key, one_way
 from bench.errors import SuiteError
 from bench.records import Crossover, Measurement
 
@@ -291,3 +291,39 @@ def test_requests_of_a_wave_leave_every_crossover_as_it_is() -> None:
     rows = [trial("a", 2.0, 0.01), trial("b", 1.0, 0.02)]
     waves = [trial(route, 9.0, 0.5, number=9, concurrency=4) for route in "ab"]
     assert crossovers([waves[0], *rows, waves[1]], "b") == crossovers(rows, "b")
+
+
+def _slowing_streams(slopes: tuple[float, float], noise: float = 0.0) -> tuple[list[Measurement], Curves]:
+    """Three trials a side of 400 tokens on one tier; each step is longer by a slope than the one before.
+
+    a starts 60 s later; its first step takes 0.01 s, b's 0.03 s.
+    """
+    rng = np.random.default_rng(2)
+    rows, curves = [], {}
+    for route, ttft, first, slope in (("a", 61.0, 0.01, slopes[0]), ("b", 1.0, 0.03, slopes[1])):
+        for number in range(3):
+            steps = first + slope * np.arange(399) + noise * rng.standard_normal(399)
+            tpot = float(steps.mean())
+            row = trial(route, ttft, tpot, output=400, number=number)
+            rows.append(row)
+            curves[curve_key(row)] = (np.arange(1.0, 401.0), ttft + np.concatenate([[0.0], np.cumsum(steps)]))
+    return rows, curves
+
+
+def test_streams_that_slow_give_a_second_number_where_one_tier_gives_no_law() -> None:
+    rows, curves = _slowing_streams((2e-6, 1e-6), noise=1e-5)
+    (one,) = crossovers(rows, "b", curves=curves)
+    # after x steps a has won 0.02 x - 0.5e-6 x^2 back, so 60 s at 20,000 - sqrt(20,000^2 - 1.2e8) = 3,267
+    assert one.basis == "line"
+    (text,) = [text for text in one.warnings if "streams themselves slow" in text]
+    assert float(text.rsplit(" ", 1)[1].replace(",", "")) == pytest.approx(3_267, rel=0.02)
+    # 0.02 x - 2e-6 x^2 never reaches 60 s
+    rows, curves = _slowing_streams((5e-6, 1e-6), noise=1e-5)
+    (never,) = crossovers(rows, "b", curves=curves)
+    assert "going by how the streams themselves slow, the routes may never meet" in never.warnings
+
+
+def test_streams_that_do_not_show_a_slope_say_nothing_of_it() -> None:
+    rows, curves = _slowing_streams((0.0, 0.0), noise=1e-3)
+    (one,) = crossovers(rows, "b", curves=curves)
+    assert not any("streams themselves" in text for text in one.warnings)
