@@ -244,6 +244,8 @@ def _flat(record: Struct) -> dict[str, Any]:
                 "condition_held": getattr(value, "reuse", None),
                 "speculation_seen": getattr(value, "speculation", None),
             }
+        elif name == "window":
+            continue  # of a whole wave: see `levels`
         elif name == "failure":
             row[name] = value.kind if value is not None else None
         else:

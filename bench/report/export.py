@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from bench.records import Comparison, Crossover, Measurement, Reason, Summary
+from bench.records import Comparison, Crossover, Level, Measurement, Reason, Summary
 from bench.report.content import Content
 from bench.report.escape import csv_text, visible
 
@@ -24,7 +24,7 @@ LEADING = (
 )  # fmt: skip
 """Columns that `ctxbench import` knows, and those that a reader looks for first."""
 
-_NESTED = {"sources", "absent", "failure", "verdict", "acceptance_per_position"}
+_NESTED = {"sources", "absent", "failure", "verdict", "acceptance_per_position", "window"}
 
 
 class RunLine(Struct, frozen=True, kw_only=True):
@@ -52,6 +52,8 @@ class SummaryFile(Struct, frozen=True, kw_only=True):
     summaries: tuple[Summary, ...]
     comparisons: tuple[Comparison, ...]
     crossovers: tuple[Crossover, ...]
+    levels: tuple[Level, ...] = ()
+    """Levels of concurrency; empty where requests came one at a time."""
 
 
 def columns() -> tuple[str, ...]:
@@ -103,7 +105,7 @@ def records(content: Content) -> list[dict[str, Any]]:
         for route in run.info.suite.routes
         if route.speculation is not None
     }
-    return [record(one, speculation) for one in content.measurements]
+    return [record(one, speculation) for one in content.everything]
 
 
 def measurements_csv(content: Content) -> str:
@@ -122,7 +124,7 @@ def measurements_csv(content: Content) -> str:
 def summary_file(content: Content) -> SummaryFile:
     """The statistics as a record."""
     excluded: dict[str, int] = {}
-    for one in content.measurements:
+    for one in content.everything:
         for reason in one.verdict.reasons:
             excluded[reason.id] = excluded.get(reason.id, 0) + 1
     return SummaryFile(
@@ -140,11 +142,12 @@ def summary_file(content: Content) -> SummaryFile:
             )
             for run in content.runs
         ),
-        valid=sum(one.verdict.valid for one in content.measurements),
+        valid=sum(one.verdict.valid for one in content.everything),
         excluded=dict(sorted(excluded.items())),
         summaries=content.summaries,
         comparisons=content.comparisons,
         crossovers=content.crossovers,
+        levels=content.levels,
     )
 
 

@@ -24,6 +24,7 @@ from bench.report.drill import FIELDS, drill
 from bench.report.escape import visible
 from bench.report.grid import WITH_SPREAD, grid
 from bench.report.law_table import law_table
+from bench.report.levels import level_table
 from bench.report.machine import machine_table
 from bench.report.plots import Plot
 from bench.report.quantities import QUANTITIES, TABLE
@@ -66,7 +67,7 @@ def _texts(content: Content) -> dict[str, Any]:
             {
                 "name": visible(run.path, 100),
                 "created": visible(run.info.created_at, 40),
-                "state": words.state_line(run, content.measurements),
+                "state": words.state_line(run, content.everything),
                 "harness": words.harness_line(run),
                 "suite": visible_lines(run.info.suite_text),
                 "environment": sorted(run.info.environment.items()),
@@ -80,6 +81,7 @@ def _texts(content: Content) -> dict[str, Any]:
         "columns": [QUANTITIES[key] for key in TABLE],
         "choices": _choices(content),
         "crossovers": words.crossover_lines(content),
+        "levels": _present(level_table(content)),
         "compared": _present(words.comparison_table(content), acceptance_table(content)),
         "answered": _present(answers.needle_table(content), answers.greedy_table(content)),
         "laws": _present(law_table(content)),

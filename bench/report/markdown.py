@@ -14,6 +14,7 @@ from bench.report.escape import markdown as safe
 from bench.report.escape import visible
 from bench.report.grid import Grid, Value, grid
 from bench.report.law_table import law_table
+from bench.report.levels import level_table
 from bench.report.machine import machine_table
 from bench.report.quantities import MISSING, QUANTITIES, TABLE
 from bench.report.setting import setting_rows
@@ -40,7 +41,8 @@ def render(content: Content, pictures: Iterable[str] = ()) -> str:
         f"# Long-context benchmark: {titles}",
         "\n".join(_opening(content)),
         _tables(choice_table(content)),
-        _section("Performance", _performance(grid(content))),
+        _section("Performance", _performance(grid(content)) if _has_singles(content) else ""),
+        _tables(level_table(content)),
         _section("Crossover", _listed(words.crossover_lines(content), "crossover")),
         _tables(
             words.comparison_table(content),
@@ -93,11 +95,16 @@ def _opening(content: Content) -> list[str]:
     lines = []
     for run in content.runs:
         lines.append(f"Run {safe(run.path)} of {safe(run.info.created_at)}.")
-        lines.append(words.state_line(run, content.measurements))
+        lines.append(words.state_line(run, content.everything))
         harness = words.harness_line(run)
         if harness:
             lines.append(harness)
     return lines
+
+
+def _has_singles(content: Content) -> bool:
+    """Whether there are requests that were sent alone, or nothing at all, which has to be said."""
+    return bool(content.measurements) or not content.levels
 
 
 def _performance(table: Grid) -> str:

@@ -11,6 +11,7 @@ from bench.records import Comparison, Crossover, Estimate, Measurement, Reason
 from bench.report import sources
 from bench.report.content import Content, Run, cells
 from bench.report.escape import visible
+from bench.report.levels import concurrency_line
 from bench.report.limit import limit_lines
 from bench.report.quantities import MISSING, QUANTITIES, significant, write
 from bench.report.told import Table, Told
@@ -242,7 +243,7 @@ def _tasks(content: Content) -> int:
 
 def excluded(content: Content) -> list[Measurement]:
     """The measurements in no statistic, in run order."""
-    return [one for one in content.measurements if not one.verdict.valid]
+    return [one for one in content.everything if not one.verdict.valid and not _spoilt(one)]
 
 
 def excluded_line(one: Measurement) -> str:
@@ -259,11 +260,17 @@ def excluded_line(one: Measurement) -> str:
     return Told(line, sources.EXCLUDED_LINE)
 
 
+def _spoilt(one: Measurement) -> bool:
+    """Nothing is wrong with it but its wave; the request at fault is listed."""
+    return [reason.id for reason in one.verdict.reasons] == ["wave_spoilt"]
+
+
 def boundary_lines(content: Content) -> list[str]:
     """What was tested and, so, what was not."""
     lines = []
-    prompts = [one.prompt_tokens for one in content.measurements if one.prompt_tokens and one.verdict.valid]
-    outputs = [one.output_tokens for one in content.measurements if one.output_tokens and one.verdict.valid]
+    valid = [one for one in content.everything if one.verdict.valid]
+    prompts = [one.prompt_tokens for one in valid if one.prompt_tokens]
+    outputs = [one.output_tokens for one in valid if one.output_tokens]
     if not prompts:
         return ["No valid measurement: nothing is claimed."]
     limits = [
@@ -284,7 +291,7 @@ def boundary_lines(content: Content) -> list[str]:
             f"Fewest valid trials in a cell: {fewest}"
             + ("; below five, spreads are ranges and not confidence intervals." if fewest < 5 else ".")
         )
-    lines.append("One request at a time: nothing is said about concurrent load.")
+    lines.append(concurrency_line(content))
     return [Told(line, sources.BOUNDARY) for line in lines]
 
 
@@ -297,7 +304,7 @@ def warnings(content: Content) -> list[tuple[str, int]]:
     """Warnings with how many measurements carry them; those to act upon first, facts last."""
     from bench.analysis.reasons import REASONS
 
-    counts = Counter(reason.id for one in content.measurements for reason in one.verdict.warnings)
+    counts = Counter(reason.id for one in content.everything for reason in one.verdict.warnings)
 
     def weight(item: tuple[str, int]) -> tuple[bool, int, str]:
         entry = REASONS.get(item[0])

@@ -1,0 +1,147 @@
+"""Concurrency in a report: one row a level, in every output; nothing where requests came one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.records import Estimate, Level
+from bench.report import sources
+from bench.report.content import Content
+from bench.report.escape import visible
+from bench.report.quantities import MISSING, significant
+from bench.report.told import Table, Told
+
+TITLE = "Concurrency"
+HEAD = (
+    "route", "tier", "condition", "level", "waves", "output tok/s", "requests/s", "TTFT p50/p90/p99 (s)",
+    "decode p50/p90 (tok/s)", "accept", "reuse", "queue (s)", "waiting",
+)  # fmt: skip
+NOTE = (
+    "Level: requests released together; the next wave begins when all of them have ended. Output tok/s and "
+    "requests/s count from the release to the end of the last answer: median over valid waves. TTFT and "
+    "decode: percentiles over the requests of these waves, each by the client's clock; nine in ten decode "
+    "at least as fast as p90 says. Accept, reuse and queue (mean time in the server's queue) are of waves as "
+    "a whole; waiting: most requests seen in the queue. Cold rows count valid salted waves too."
+)
+_SHORT = (
+    "route", "tier", "condition", "at once", "waves", "out tok/s", "req/s", "TTFT p50/90/99", "decode p50/90",
+    "accept", "reuse", "queue", "waiting",
+)  # fmt: skip
+_DROPPED = (
+    (),
+    ("waiting",),
+    ("waiting", "req/s"),
+    ("waiting", "req/s", "queue"),
+    ("waiting", "req/s", "queue", "waves"),
+)
+"""What a narrow terminal does without, in this order."""
+
+
+def level_table(content: Content) -> Table | None:
+    """One row a level; `None` where nothing ran together."""
+    rows = tuple(_row(level, content) for level in content.levels)
+    right = tuple(place for place in range(1, len(HEAD)) if place != 2)
+    return Table(title=TITLE, head=HEAD, rows=rows, note=NOTE, right=right) if rows else None
+
+
+def terminal_levels(content: Content, width: int) -> str:
+    """The same table for a terminal, at most `width` columns wide; empty where nothing ran together."""
+    table = level_table(content)
+    if table is None:
+        return ""
+    units = ("", "tok", "", "", "", "", "", "s", "tok/s", "", "", "s", "")
+    for longest in (40, 20, 12, 8):
+        for dropped in _DROPPED:
+            kept = [place for place, name in enumerate(_SHORT) if name not in dropped]
+            rows = [[_cut(row[0], longest), *(row[place] for place in kept[1:])] for row in table.rows]
+            heads = [[lines[place] for place in kept] for lines in (_SHORT, units)]
+            text = _aligned([*heads, *rows], {kept.index(2), 0})
+            if max(map(len, text)) <= width:
+                break
+        else:
+            continue
+        break
+    rule = "-" * max(map(len, text))
+    reading = "decode p90: nine in ten requests decode at least as fast; all else: see report.md"
+    return "\n".join(["at several levels of concurrency, in waves:", *text[:2], rule, *text[2:], reading])
+
+
+def concurrency_line(content: Content) -> str:
+    """What the measurements say about load, for the boundary of what was tested."""
+    most = max((level.concurrency for level in content.levels if level.waves), default=1)
+    if most == 1:
+        return "One request at a time: nothing is said about concurrent load."
+    return (
+        f"Up to {most} requests at once, in waves of prompts of one length; nothing is said about more, or "
+        "about requests that come at other times."
+    )
+
+
+def _row(level: Level, content: Content) -> tuple[str, ...]:
+    several = len({one.task for one in content.levels}) > 1
+    waves = f"{level.waves} of {level.waves + level.invalid}" if level.invalid else f"{level.waves}"
+    why = ", ".join(f"{count} x {reason}" for reason, count in level.excluded.items())
+    sample = f"{level.waves} valid waves with {level.requests} requests."
+    return (
+        visible(level.route, 60),
+        Told(f"{level.tier:,}", sources.PLANNED),
+        Told(level.condition + (f" {visible(level.task, 60)}" if several else ""), sources.CONDITION),
+        Told(f"{level.concurrency}", "Requests released together; 1: sent alone."),
+        Told(waves, f"Valid waves. Excluded: {why or 'none'}."),
+        _estimate(level.output_tok_s, _rate, f"Output tokens / time from release to last end. {sample}"),
+        _estimate(level.requests_s, _rate, f"Requests / time from release to last end. {sample}"),
+        _ttft(level, sample),
+        _decode(level, sample),
+        _estimate(level.acceptance, _share, f"Accepted / drafted tokens of a wave. {sample}"),
+        _estimate(level.prefix_reuse, _share, f"Cached / prompt tokens of a wave. {sample}"),
+        _estimate(level.queue_s, _rate, f"The server's own queue histogram. {sample}"),
+        Told(
+            MISSING if level.waiting_peak is None else f"{level.waiting_peak:.0f}",
+            "Highest sample of the gauge of waiting requests.",
+        ),
+    )
+
+
+def _ttft(level: Level, sample: str) -> str:
+    found = level.ttft_s
+    if found is None:
+        return MISSING
+    text = "/".join(_rate(point) for point in (found.p50, found.p90, found.p99))
+    return Told(text, f"First text - sent, percentiles over requests. {sample} Witness: client clock.")
+
+
+def _decode(level: Level, sample: str) -> str:
+    found = level.tpot_s
+    if found is None or not found.p50 or not found.p90:
+        return MISSING
+    text = f"{_rate(1 / found.p50)}/{_rate(1 / found.p90)}"
+    return Told(text, f"1 / percentiles of the time per output token. {sample} Witness: client clock.")
+
+
+def _estimate(one: Estimate | None, write: Callable[[float], str], meaning: str) -> str:
+    if one is None:
+        return MISSING
+    return Told(write(one.value), f"{meaning} Median over waves. {sources.spread(one)}".rstrip())
+
+
+def _rate(value: float) -> str:
+    return significant(value, 3)
+
+
+def _share(value: float) -> str:
+    return f"{value * 100:.1f}%"
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def _aligned(lines: list[list[str]], left: set[int]) -> list[str]:
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    return [
+        " ".join(
+            cell.ljust(size) if place in left else cell.rjust(size)
+            for place, (cell, size) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
