@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import textwrap
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ WIDEST = 100
 """Columns of a line where the terminal is wider, or there is none."""
 _NARROWEST = 40
 _INDENT = 4
+_EXAMPLE_WIDTH = 70
+_SHELL_WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
 
 
 def columns() -> int:
@@ -43,6 +46,30 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: int) -> 
         ]
         lines.append(hanging("".join(f"{cell}  " for cell in cells), row[-1]))
     return lines
+
+
+def pasteable(help_text: str) -> str:
+    """A command's help in which no example is wrapped: what does not fit is continued with a backslash."""
+    paragraphs = help_text.split("\n\n")
+    return "\n\n".join(_example(one) if one.strip().startswith("ctxbench ") else one for one in paragraphs)
+
+
+def _example(text: str) -> str:
+    """An example for the help formatter, which leaves a paragraph behind a line of one backspace alone.
+    It is broken before an option, never between an option and its value."""
+    units: list[str] = []
+    for word in _SHELL_WORD.findall(text):
+        if units and not word.startswith("-"):
+            units[-1] += f" {word}"
+        else:
+            units.append(word)
+    rows = units[:1]
+    for unit in units[1:]:
+        if len(rows[-1]) + len(unit) > _EXAMPLE_WIDTH:
+            rows.append(f"    {unit}")
+        else:
+            rows[-1] += f" {unit}"
+    return "\b\n    " + " \\\n    ".join(rows)
 
 
 def _broken(text: str, width: int, indent: str = "") -> list[str]:

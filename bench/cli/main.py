@@ -7,8 +7,10 @@ Exit codes: 0 ok, 1 a check or gate failed (or the output could not be written),
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -27,6 +29,7 @@ from bench.cli import (
     serve_simulator,
     watch,
 )
+from bench.cli.layout import pasteable
 from bench.errors import BenchError
 
 app = typer.Typer(
@@ -59,31 +62,36 @@ def root(
     """Options that stand before a command."""
 
 
-app.command("demo")(demo.demo)
-app.command("plan")(plan.plan)
-app.command("check")(plan.check)
-app.command("prompts")(prompts.prompts)
-app.command("run")(run.run)
-app.command("status")(watch.status)
-app.command("report")(report.report)
-app.command("crossover")(decide.crossover)
-app.command("compare")(decide.compare)
-app.command("gate")(decide.gate)
-app.command("advise")(decide.advise)
-app.command("import")(import_table.import_table)
-app.command("watch")(watch.watch)
-app.command("context")(context.context)
-app.command("logs")(context.logs)
+def _command(where: typer.Typer, name: str, function: Callable[..., None]) -> None:
+    """Registers a command whose help is its docstring, the example as it can be pasted."""
+    where.command(name, help=pasteable(inspect.getdoc(function) or ""))(function)
+
+
+_command(app, "demo", demo.demo)
+_command(app, "plan", plan.plan)
+_command(app, "check", plan.check)
+_command(app, "prompts", prompts.prompts)
+_command(app, "run", run.run)
+_command(app, "status", watch.status)
+_command(app, "report", report.report)
+_command(app, "crossover", decide.crossover)
+_command(app, "compare", decide.compare)
+_command(app, "gate", decide.gate)
+_command(app, "advise", decide.advise)
+_command(app, "import", import_table.import_table)
+_command(app, "watch", watch.watch)
+_command(app, "context", context.context)
+_command(app, "logs", context.logs)
 
 servers = typer.Typer(help="Start a server of our own on loopback.", no_args_is_help=True)
-servers.command("llama")(serve.llama)
-servers.command("simulator")(serve_simulator.simulator)
+_command(servers, "llama", serve.llama)
+_command(servers, "simulator", serve_simulator.simulator)
 app.add_typer(servers, name="serve")
 
 
 suites = typer.Typer(help="Print a suite to begin with.", no_args_is_help=True)
-suites.command("vllm")(routes.vllm)
-suites.command("llama")(routes.llama)
+_command(suites, "vllm", routes.vllm)
+_command(suites, "llama", routes.llama)
 app.add_typer(suites, name="routes")
 
 
