@@ -19,7 +19,7 @@ from bench.prompting.compose import Prompt
 from bench.records import Exchange, Samples, Scrape, Trial, Wave
 from bench.run.progress import Phase, Progress
 from bench.run.session import Session
-from bench.run.wave import Member, Released, release, warm
+from bench.run.wave import Member, Released, release
 from bench.wire.client import Prepared, Raw, finish
 from bench.wire.lag import LagMeter
 from bench.wire.machine import MachineSampler
@@ -131,7 +131,8 @@ class Exchanger:
         idle_s = await self._idle(session)
         before = await self._kept(session, f"{page}-before")
         async with LagMeter() as meter, MachineSampler(session.machine) as machine:
-            await warm(session.client, len(ready))
+            with contextlib.suppress(EngineError):  # the exchanges will meet the same trouble
+                await session.client.warm(connections=len(ready))
             self._enter("prefill")
             window = meter.window()
             out, samples = await self._release(session, [prepared for prepared, _ in ready])

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from bench.errors import EngineError
 from bench.prompting.compose import Prompt
 from bench.records import Trial
 from bench.run.progress import Progress
@@ -36,14 +35,6 @@ class Released(Struct, frozen=True, kw_only=True, eq=False):
     def last_ns(self) -> int:
         """Monotonic; when the last of them ended."""
         return max(raw.sent_ns + raw.ended_ns for raw in self.raws)
-
-
-async def warm(client: Client, count: int) -> None:
-    """A warm connection for each of `count` requests. What fails here the request will meet itself."""
-    outcomes = await asyncio.gather(*(client.warm() for _ in range(count)), return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException) and not isinstance(outcome, EngineError):
-            raise outcome
 
 
 async def release(
