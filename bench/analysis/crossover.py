@@ -47,6 +47,8 @@ class _Route(NamedTuple):
     curves: list[Arrival]
     """One per row, or empty when any is missing."""
     law: DecodeLaw | None
+    met: dict[str, tuple[Estimate | None, list[str]]]
+    """Name of the other route -> where their curves cross, which is the same from both sides."""
 
 
 def curve_key(row: Measurement) -> tuple[str, str, int]:
@@ -121,6 +123,7 @@ def _routes(
                 side=_side(rows, stream),
                 curves=complete if len(complete) == len(rows) else [],
                 law=laws.get(name),
+                met={},
             )
     return ready
 
@@ -250,7 +253,9 @@ def _located(
         return structs.replace(one, status="undecided", warnings=(*one.warnings, "the lines never meet"))
     best, basis, warnings = line, "line", list(one.warnings)
     if a.curves and b.curves and one.measured and line.value <= one.measured:
-        curve, notes = _on_curves(a, b, one.measured, is_paired)
+        if b.name not in a.met:
+            a.met[b.name] = b.met[a.name] = _on_curves(a, b, one.measured, is_paired)
+        curve, notes = a.met[b.name]
         warnings += notes
         if curve is not None:
             best, basis = curve, "curve"

@@ -34,11 +34,10 @@ CURVE_POINTS = 120
 """Points kept of an arrival curve or of the gauge samples of one exchange."""
 
 
-ARRIVAL_POINTS = 2_048
-"""Points kept of a curve for the crossover inside the measured window."""
-CURVED_TRIALS = 300
-"""Trials up to which curves are used. Beyond, resampling them would take minutes, and so many trials
-give the straight lines a narrow interval anyway; `Crossover.basis` says what was used."""
+ARRIVAL_POINTS = 512
+"""Points kept of a curve for the crossover inside the measured window: twice those it is read at."""
+CURVED_TRIALS = 6_000
+"""Trials up to which curves are used: some 50 MB of them. `Crossover.basis` says what was used."""
 
 
 ANSWER_CHARACTERS = 20_000_000
