@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import HealthCheck, settings
 
 # No deadline and no complaint about slow generation: how long an example takes says how busy the
@@ -14,3 +16,6 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("ctxbench")
+
+# As wide as where there is no terminal: what is wrapped where does not depend on who runs the tests.
+os.environ["COLUMNS"] = "100"

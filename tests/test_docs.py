@@ -44,7 +44,7 @@ def test_every_command_has_an_example_in_its_help_and_a_place_in_the_docs(name: 
 @pytest.mark.parametrize("name", commands())
 def test_every_example_in_a_help_parses(name: str) -> None:
     text = commands()[name].help or ""
-    (example,) = re.findall(rf"^ *ctxbench {name}(.*(?:\\\n.*)?)$", text, re.MULTILINE)
+    (example,) = re.findall(rf"^ *ctxbench {name}((?:.*\\\n)*.*)$", text, re.MULTILINE)
     words = shlex.split(example.replace("\\\n", " "))
     command = commands()[name]
     command.make_context(name, list(words), resilient_parsing=True)

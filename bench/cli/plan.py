@@ -22,7 +22,7 @@ Earlier = Annotated[
     typer.Option("--from", metavar="RUN", help="Estimate from this run (may be given several times)."),
 ]
 Calibrate = Annotated[
-    bool, typer.Option("--calibrate", help="Send two small cold prompts a route to tell the time.")
+    bool, typer.Option("--calibrate", help="Send one or two smaller cold prompts a route to tell the time.")
 ]
 
 _SHORT = 20

@@ -38,7 +38,12 @@ def prompts(
     checked, _ = read_suite(suite)
     composer = _composer(checked, suite.parent, tokenizer, overhead)
     made = _compose(checked, composer)
-    shared = longest_shared([prompt for _, prompt in made], composer.tokenizer)
+    alike = longest_shared([prompt for _, prompt in made], composer.tokenizer)
+    # A replay is its cold prompt again, template and all.
+    shared = [
+        prompt.recipe.tokens if trial.condition == "replay" else most
+        for (trial, prompt), most in zip(made, alike, strict=True)
+    ]
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         for trial, prompt in made:
@@ -51,11 +56,11 @@ def prompts(
         ]
         print(msgspec.json.format(msgspec.json.encode(rows), indent=1).decode())
         return
-    print(f"{'trial':<32} {'tokens':>9} {'shared':>6}  {'sha256':<12} {'start':>9} {'filler':>6}  salt")
+    print(f"{'trial':<32} {'tokens':>9} {'shared':>9}  {'sha256':<12} {'start':>9} {'filler':>6}  salt")
     for (trial, prompt), most in zip(made, shared, strict=True):
         recipe = prompt.recipe
         numbers = f"{recipe.start:>9} {recipe.filler:>6}"
-        print(f"{trial.id:<32} {recipe.tokens:>9} {most:>6}  {recipe.sha256[:12]} {numbers}  {recipe.salt}")
+        print(f"{trial.id:<32} {recipe.tokens:>9} {most:>9}  {recipe.sha256[:12]} {numbers}  {recipe.salt}")
     _notes(composer, overhead)
 
 

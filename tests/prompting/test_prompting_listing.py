@@ -73,7 +73,8 @@ def test_the_command_lists_and_writes_every_prompt_of_a_suite(
     result = call(tmp_path, "--tokenizer", str(kinds.OWN), "--json", "--out", str(tmp_path / "out"))
     rows = json.loads(result.stdout)
     assert {row["tokens"] for row in rows} == {220, 400}
-    assert {row["shared_tokens"] for row in rows} == {0}
+    shared = {row["trial"].split("/")[2]: row["shared_tokens"] for row in rows if "/220/" in row["trial"]}
+    assert shared == {"cold": 0, "replay": 220, "salted": 0}
     by_trial = {row["trial"]: row["sha256"] for row in rows}
     assert by_trial["one/220/cold/1"] == by_trial["two/220/cold/1"] == by_trial["one/220/replay/1.1"]
     assert by_trial["one/220/salted/1"] != by_trial["one/220/cold/1"]

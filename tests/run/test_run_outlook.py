@@ -280,3 +280,5 @@ def test_calibration_lengths_are_never_below_the_shortest_tier() -> None:
     assert lengths([256, 512]) == (256, 512)
     assert lengths([6_316, 564_577]) == (16_384, 65_536)
     assert lengths([512]) == (512,)
+    assert lengths([16_384, 131_072]) == (4_096, 16_384)
+    assert lengths([564_577]) == (16_384, 65_536)  # and not the tier itself, which costs as much as a trial

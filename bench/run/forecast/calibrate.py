@@ -18,6 +18,8 @@ from bench.run.progress import Progress
 from bench.run.session import Session
 
 _OUTPUT_TOKENS = 16
+_COMPOSABLE = 4096
+"""So many tokens have room for any salt, task and template; a shorter prompt has where a tier is as short."""
 _FIRST_NUMBER = 1_000_000
 """Numbers of the prompts, far from those of a run's warm-ups: no two share a salt."""
 
@@ -67,9 +69,9 @@ async def calibrate(suite: Suite, session: Session, composer: Composer, tiers: S
 
 
 def lengths(tiers: Sequence[int]) -> tuple[int, ...]:
-    """The calibration lengths, none below the shortest tier (which is known to be composable)."""
+    """The calibration lengths, none below the shortest tier or below what can always be composed."""
     short, long = calibration_lengths(tiers)
-    return tuple(sorted({max(short, min(tiers)), long}))
+    return tuple(sorted({max(short, min(min(tiers), _COMPOSABLE)), long}))
 
 
 async def _keep_nothing(name: str, page: str) -> str:
