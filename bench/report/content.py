@@ -15,6 +15,7 @@ from msgspec import Struct
 from bench.analysis.answers import Answer, Answers, Equivalence, Key, NeedleScore
 from bench.analysis.crossover import Arrival, Curves
 from bench.analysis.machine import PhaseUse, phase_uses
+from bench.errors import JournalError
 from bench.journal import Entry, read_run
 from bench.records import (
     Comparison,
@@ -279,6 +280,8 @@ class _Pass:
 
         self._path = path
         self._info, entries = read_run(path)
+        if not self._info.plan and not self._info.suite.tiers:
+            raise JournalError(f"{path}: this is a watch, not a run: ctxbench watch {path} tells it again")
         self._events: list[Event] = []
         self._count = self._warmups = 0
         self._harness_ns = self._span_ns = 0
