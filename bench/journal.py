@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import gzip
+import hashlib
 import os
 from collections.abc import Iterator
 from io import BufferedWriter
@@ -29,6 +30,9 @@ SCHEMA = 1
 """
 
 Entry = Exchange | Event
+
+REPEATED = "repeated line"
+"""Name of the event that readers get in place of an exchange whose very line came before."""
 
 _RUN = "run.json"
 _JOURNAL = "journal.jsonl"
@@ -143,6 +147,9 @@ def read_info(path: Path) -> RunInfo:
 def read_entries(path: Path) -> Iterator[Entry]:
     """The journal's entries in order, streamed; a torn last line is left out.
 
+    An exchange whose very line came before (a journal that was put together by hand) is counted
+    once: in its place comes an event `REPEATED` that says so.
+
     Raises `JournalError` naming the line when a line before the last is damaged.
     """
     file = path / _JOURNAL
@@ -153,17 +160,29 @@ def read_entries(path: Path) -> Iterator[Entry]:
         return  # killed between run.json and the first line: an empty run
     except OSError as error:
         raise JournalError(f"{file}: cannot be read: {error.strerror}") from error
+    seen: set[bytes] = set()
     with lines:
         for number, line in enumerate(lines, 1):
             if not line.endswith(b"\n"):
                 return
             try:
-                yield decoder.decode(line)
+                entry = decoder.decode(line)
+                yield entry if isinstance(entry, Event) else _once(entry, line, number, seen)
             except msgspec.DecodeError as error:
                 raise JournalError(
                     f"{file}, line {number}: damaged: {error}; to use the rest, keep a copy of the file and "
                     "take that line out"
                 ) from error
+
+
+def _once(exchange: Exchange, line: bytes, number: int, seen: set[bytes]) -> Entry:
+    """The exchange, or what stands for it where its line has been seen."""
+    digest = hashlib.blake2b(line, digest_size=16).digest()
+    if digest in seen:
+        message = f"line {number} of the journal repeats {exchange.trial.id}, attempt {exchange.attempt}"
+        return Event(name=REPEATED, at=exchange.started_at, message=f"{message}: counted once")
+    seen.add(digest)
+    return exchange
 
 
 def read_run(path: Path) -> tuple[RunInfo, Iterator[Entry]]:

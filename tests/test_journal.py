@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from bench.errors import JournalError
-from bench.journal import SCHEMA, Journal, read_entries, read_info
+from bench.journal import REPEATED, SCHEMA, Journal, read_entries, read_info
 from bench.records import Event, Exchange, PromptRecipe, PromptSettings, Route, RunInfo, Suite, Trial
 
 
@@ -51,6 +51,16 @@ def test_entries_come_back_as_they_were_written(tmp_path: Path) -> None:
         journal.append(exchange())
     assert read_info(tmp_path / "r") == info()
     assert list(read_entries(tmp_path / "r")) == [event("start"), exchange()]
+
+
+def test_an_exchange_that_stands_twice_in_the_journal_is_counted_once_and_said(tmp_path: Path) -> None:
+    with Journal.create(tmp_path / "r", info()) as journal:
+        for entry in (event("start"), exchange(), event("start"), exchange()):
+            journal.append(entry)
+    *entries, last = read_entries(tmp_path / "r")
+    assert entries == [event("start"), exchange(), event("start")]
+    assert isinstance(last, Event) and last.name == REPEATED
+    assert last.message == "line 4 of the journal repeats a/512/cold/1, attempt 1: counted once"
 
 
 def test_a_torn_last_line_is_ignored_by_readers_and_cut_on_resume(tmp_path: Path) -> None:
