@@ -31,7 +31,7 @@ def test_a_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
     monkeypatch.setenv("PYTHONWARNINGS", "error")
     book = nbformat.read(path, as_version=4)
-    NotebookClient(book, timeout=300, resources={"metadata": {"path": str(path.parent)}}).execute()
+    NotebookClient(book, timeout=900, resources={"metadata": {"path": str(path.parent)}}).execute()
     kinds = [out.output_type for cell in book.cells if cell.cell_type == "code" for out in cell.outputs]
     assert "error" not in kinds and "execute_result" in kinds
     assert all(out.get("name") != "stderr" for cell in book.cells for out in cell.get("outputs", []))

@@ -70,7 +70,7 @@ def run_suite(folder: Path, text: str) -> Path:
         "--results",
         str(folder / "r"),
     ]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     assert result.returncode == 0, result.stderr
     (path,) = (folder / "r").iterdir()
     return path

@@ -58,7 +58,7 @@ def servers() -> Iterator[tuple[str, str]]:
 
 def ctxbench(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "bench", *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     assert result.returncode == code, result.stderr
     return result
 

@@ -47,7 +47,7 @@ def ctxbench(arguments: Sequence[str], cwd: Path, **environment: str) -> subproc
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 

@@ -87,7 +87,7 @@ def test_ctrl_c_says_interrupted(tmp_path: Path) -> None:
                 assert time.monotonic() < deadline and process.poll() is None
                 time.sleep(0.02)
             process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=300)
         finally:
             process.kill()
             process.communicate()
@@ -139,3 +139,16 @@ def test_plan_and_dry_run_show_it_and_run_nothing(tmp_path: Path) -> None:
     assert f"on finish, or trouble: {TELL}" in planned.stderr
     assert f"on finish, or trouble: {TELL}" in dry.stdout
     assert told(tmp_path) == []
+
+
+def test_no_key_is_in_any_file_or_told_of_the_commands_output(tmp_path: Path) -> None:
+    with simulate("toy-target-only") as server:
+        text = small(server.base_url, 'echo "$ROUTE_KEY and more"; exit 1')
+        text = text.replace('name = "a"', 'name = "a"\napi_key_env = "ROUTE_KEY"')
+        (tmp_path / "s.toml").write_text(text)
+        done = ctxbench_here(["run", "s.toml", "--quiet", "--no-report"], tmp_path, ROUTE_KEY="sk-only-mine")
+    assert done.returncode == 0
+    assert "exit code 1: *** and more" in done.stderr
+    kept = [path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()]
+    assert kept and not any(b"sk-only-mine" in data for data in kept)
+    assert "sk-only-mine" not in done.stdout + done.stderr

@@ -170,7 +170,7 @@ def _interrupted(folder: Path, *, in_request: int) -> tuple[int, str]:
         while len(server.truth().requests) < in_request and time.monotonic() < deadline:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=120)
     return process.returncode, said
 
 

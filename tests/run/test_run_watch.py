@@ -90,7 +90,7 @@ def answers(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
     assert process.stdout
     text = process.stdout.read()
     process.stdout.close()
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=300) == 0
     return [json.loads(one) for one in text.splitlines()]
 
 
