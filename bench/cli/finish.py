@@ -40,14 +40,16 @@ class Finishing:
         import asyncio
 
         from bench.plan.hooks import shown
-        from bench.run.finish import run_finish
+        from bench.run.finish import run_finish, secrets_of
 
         outcome = _outcome(error)
         print(f"on finish ({outcome}): {shown(command)}", file=sys.stderr)
         run = self.run or (self.progress.path if self.progress else None)
         try:
             with ended_in_order():
-                problem = asyncio.run(run_finish(command, self._folder, run, outcome))
+                problem = asyncio.run(
+                    run_finish(command, self._folder, run, outcome, secrets=secrets_of(self._suite))
+                )
         except KeyboardInterrupt:
             problem = f"{shown(command)}: interrupted"
         if problem:

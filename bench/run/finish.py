@@ -9,12 +9,14 @@ from typing import Literal
 
 from bench.errors import EngineError, SuiteError
 from bench.plan.hooks import Command, shown
+from bench.records import FromEnv, Suite
 from bench.run.lifecycle.process import ServerProcess, Surroundings
 
 Outcome = Literal["finished", "trouble", "interrupted"]
 
 LIMIT_S = 120.0
 _GRACE_S = 2.0
+_LEAST_SECRET = 6  # shorter values are settings, and would be found everywhere
 
 
 def check_finish(command: Command | None, folder: Path) -> None:
@@ -27,18 +29,32 @@ def check_finish(command: Command | None, folder: Path) -> None:
         raise SuiteError(f"on_finish: there is no program {name!r}")
 
 
+def secrets_of(suite: Suite) -> tuple[str, ...]:
+    """Values of the environment variables that the suite takes keys and the like from."""
+    names = [route.api_key_env for route in suite.routes if route.api_key_env]
+    tables = [route.server.env for route in suite.routes if route.server]
+    names += [value.from_env for env in tables for value in env.values() if isinstance(value, FromEnv)]
+    return tuple(value for name in names if len(value := os.environ.get(name, "")) >= _LEAST_SECRET)
+
+
 async def run_finish(
-    command: Command, folder: Path, run: Path | None, outcome: Outcome, *, limit_s: float = LIMIT_S
+    command: Command,
+    folder: Path,
+    run: Path | None,
+    outcome: Outcome,
+    *,
+    secrets: tuple[str, ...] = (),
+    limit_s: float = LIMIT_S,
 ) -> str | None:
     """Runs the command once, in the suite's folder; what went wrong with it, or `None`.
 
     It finds the run directory in CTXBENCH_RUN (empty when none was made) and the outcome in
     CTXBENCH_STATUS, beside our own environment. What it has started ends with it, and so does all of it
-    after `limit_s` seconds.
+    after `limit_s` seconds. `secrets` are masked in what is told of its output.
     """
     env = {"CTXBENCH_RUN": str(run.resolve()) if run else "", "CTXBENCH_STATUS": outcome}
     try:
-        process = ServerProcess(command, Surroundings(cwd=folder.resolve(), env=env))
+        process = ServerProcess(command, Surroundings(cwd=folder.resolve(), env=env, secrets=secrets))
     except EngineError as error:
         return str(error)
     try:
