@@ -16,7 +16,7 @@ from bench.analysis.answers import Answer, Answers, Equivalence, Key, NeedleScor
 from bench.analysis.crossover import Arrival, Curves
 from bench.analysis.machine import PhaseUse, phase_uses
 from bench.errors import JournalError
-from bench.journal import Entry, read_run
+from bench.journal import REPEATED, Entry, read_run
 from bench.records import (
     Comparison,
     Crossover,
@@ -302,9 +302,10 @@ class _Pass:
     def run(self) -> Run:
         told = [event.data for event in self._events if {"harness_s", "wall_s"} <= event.data.keys()]
         harness = _total(told, "harness_s")
+        repeated = [event.message for event in self._events if event.name == REPEATED]
         return Run(
             path=self._path.resolve().name,
-            info=self._info,
+            info=msgspec.structs.replace(self._info, notes=(*self._info.notes, *repeated)),
             events=tuple(self._events),
             exchanges=self._count,
             warmups=self._warmups,
