@@ -74,7 +74,7 @@ def exchanges(suite: Suite, count: int, chunks: int) -> Iterator[Exchange]:
 
 
 def make(path: Path, count: int, chunks: int) -> None:
-    text = SUITE.format(tokens=chunks, repeats=count // 2)
+    text = SUITE.format(tokens=chunks, repeats=count // 20)
     suite = parse_suite(text, name="large.toml")
     info = RunInfo(
         schema=SCHEMA,

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from bench.analysis.counters import CachedCount, Deltas, SpeculationCount, mean_of_one
 from bench.analysis.timing import Times
+from bench.analysis.uncertainty import client_uncertainty_s
 from bench.engines.base import Dialect
 from bench.records import Exchange, Measurement, Verdict
 
@@ -102,7 +103,7 @@ def numbers_of(draft: Draft, source: str, order: int) -> Measurement:
         connect_s=_seconds(exchange.connect_ns),
         finish_reason=exchange.finish_reason,
         text_sha256=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if text else None,
-        client_uncertainty_s=exchange.client.loop_lag_p99_ms / 1000 if exchange.client else None,
+        client_uncertainty_s=client_uncertainty_s(exchange.client),
         failure=exchange.failure,
         sources=sources,
         absent=absent,

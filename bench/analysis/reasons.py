@@ -312,6 +312,12 @@ REASONS: dict[str, Entry] = {
         "TTFT or of the decode time, or longer than the usual gap between chunks.",
         "Times and chunk gaps are blurred by that much; free the client's machine.",
     ),
+    "below_uncertainty": _warn(
+        "clocks",
+        "TTFT or the decode time is no longer than the client's own uncertainty (loop lag p99, longest "
+        "pause of the garbage collector, 0.3 ms at least): it says nothing about the server.",
+        "Measure longer prompts or outputs, or free the client's machine.",
+    ),
     "server_time_differs": _warn(
         "clocks",
         "TTFT of client and server differ by over 5%.",

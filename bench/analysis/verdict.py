@@ -17,6 +17,7 @@ from bench.analysis.reuse import judge_reuse, judge_wave_reuse
 from bench.analysis.speculated import Finding as SpeculationFinding
 from bench.analysis.speculated import judge_identities, judge_log, judge_speculation
 from bench.analysis.timing import repeats_one_piece
+from bench.analysis.uncertainty import not_longer
 from bench.records import Reason, Verdict
 
 COUNT_TOLERANCE = 0.001
@@ -317,6 +318,11 @@ def _client(case: Case, stalled: bool) -> Iterator[Reason]:
         worst > LAG_MS and worst / 1000 > min(LAG_TOLERANCE * shortest, gap)
     ):
         yield Reason(id="client_slow", detail=detail)
+    decode_s = numbers.total_s - ttft if (numbers.text_chunks or 0) > 1 else None
+    hidden = not_longer(numbers.client_uncertainty_s, {"TTFT": ttft, "decode time": decode_s})
+    if hidden and not stalled and not always_late:
+        known_ms = (numbers.client_uncertainty_s or 0.0) * 1000
+        yield Reason(id="below_uncertainty", detail=f"{', '.join(hidden)}; client ±{known_ms:.1f} ms")
 
 
 def _all_at_once(case: Case) -> bool:

@@ -110,6 +110,11 @@ class ClientHealth(Struct, frozen=True, kw_only=True):
     loop_lag_max_ms: float
     cpu_share: float
     """CPU seconds of this process per second of wall time."""
+    gc_pauses: int | None = None
+    """Runs of Python's garbage collector, all generations. `None`: not watched."""
+    gc_pause_max_ms: float | None = None
+    """The longest of them; every thread stood still meanwhile. 0 without any."""
+    gc_pause_total_ms: float | None = None
 
 
 class LogExcerpt(Struct, frozen=True, kw_only=True):

@@ -4,6 +4,9 @@ A thread knocks at the event loop twenty times a second, in the way in which a s
 loop notes how long the knock had to wait. That is how late a stamp taken then would have been. The
 knocks do not wait for one another: a loop that is stuck for half a second is seen ten times, not
 once. Timers of the loop itself would be worse witnesses: they are late by their own granularity.
+
+Twenty knocks a second miss most pauses of the garbage collector, which stops every thread: those are
+timed one by one.
 """
 
 from __future__ import annotations
@@ -30,15 +33,18 @@ class LagMeter:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._collecting_ns = 0
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self._stop.clear()
+        gc.callbacks.append(self._collected)
         self._thread = threading.Thread(target=self._knock, name="loop lag", daemon=True)
         self._thread.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        gc.callbacks.remove(self._collected)
         self._stop.set()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
@@ -56,6 +62,15 @@ class LagMeter:
         for window in self._windows:
             window.lags_ns.append(lag_ns)
 
+    def _collected(self, phase: str, info: dict[str, int]) -> None:
+        """Called by the garbage collector before and after each of its runs."""
+        now_ns = time.monotonic_ns()
+        if phase == "start":
+            self._collecting_ns = now_ns
+            return
+        for window in tuple(self._windows):  # it may run in another thread
+            window.pauses_ns.append(now_ns - self._collecting_ns)
+
     def _knock(self) -> None:
         loop = self._loop
         while loop is not None and not self._stop.wait(self._period_s):
@@ -70,6 +85,8 @@ class Window:
 
     def __init__(self, others: set[Window]) -> None:
         self.lags_ns: array[int] = array("q")
+        self.pauses_ns: array[int] = array("q")
+        """Of the garbage collector."""
         self._others = others
         self._wall_ns = time.monotonic_ns()
         self._cpu_ns = time.process_time_ns()
@@ -78,10 +95,13 @@ class Window:
         """What was seen; `None` when the window was too short for a single knock."""
         self._others.discard(self)
         wall_ns = time.monotonic_ns() - self._wall_ns
-        return health(self.lags_ns, cpu_ns=time.process_time_ns() - self._cpu_ns, wall_ns=wall_ns)
+        cpu_ns = time.process_time_ns() - self._cpu_ns
+        return health(self.lags_ns, cpu_ns=cpu_ns, wall_ns=wall_ns, pauses_ns=self.pauses_ns)
 
 
-def health(lags_ns: Sequence[int], *, cpu_ns: int, wall_ns: int) -> ClientHealth | None:
+def health(
+    lags_ns: Sequence[int], *, cpu_ns: int, wall_ns: int, pauses_ns: Sequence[int] = ()
+) -> ClientHealth | None:
     """Quantiles by the nearest-rank rule: values that were measured, never interpolated ones."""
     if not lags_ns:
         return None
@@ -96,27 +116,7 @@ def health(lags_ns: Sequence[int], *, cpu_ns: int, wall_ns: int) -> ClientHealth
         loop_lag_p99_ms=rank(0.99),
         loop_lag_max_ms=ordered[-1] / 1e6,
         cpu_share=cpu_ns / wall_ns if wall_ns > 0 else 0.0,
+        gc_pauses=len(pauses_ns),
+        gc_pause_max_ms=max(pauses_ns, default=0) / 1e6,
+        gc_pause_total_ms=sum(pauses_ns) / 1e6,
     )
-
-
-class GcPauses:
-    """Longest pause of the garbage collector while its `with` lasts."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.longest_ms = 0.0
-        self._started_ns = 0
-
-    def __enter__(self) -> Self:
-        gc.callbacks.append(self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        gc.callbacks.remove(self._note)
-
-    def _note(self, phase: str, info: dict[str, int]) -> None:
-        if phase == "start":
-            self._started_ns = time.perf_counter_ns()
-        else:
-            self.count += 1
-            self.longest_ms = max(self.longest_ms, (time.perf_counter_ns() - self._started_ns) / 1e6)

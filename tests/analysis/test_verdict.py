@@ -745,3 +745,20 @@ def test_a_measurer_needs_no_facts() -> None:
     both = {side: msgspec.structs.replace(scrape, info=info) for side, scrape in pages(cached=992).items()}
     m = Measurer(run()).add(exchange("replay", cached=992, **both))
     assert m.expected_cached == 992 and m.verdict.reuse == "held"
+
+
+@pytest.mark.parametrize(("pause_ms", "warnings"), [(90.0, []), (630.0, ["below_uncertainty"])])
+def test_times_that_the_clients_own_pauses_may_hide_are_flagged(pause_ms: float, warnings: list[str]) -> None:
+    # TTFT is 1 s, the decode time 630 ms.
+    health = ClientHealth(
+        loop_lag_p50_ms=0.1,
+        loop_lag_p99_ms=0.2,
+        loop_lag_max_ms=1.0,
+        cpu_share=0.1,
+        gc_pause_max_ms=pause_ms,
+    )
+    m = of(good(client=health))
+    assert ids(m) == ([], warnings)
+    assert m.client_uncertainty_s == pause_ms / 1000
+    if warnings:
+        assert m.verdict.warnings[0].detail == "decode time; client ±630.0 ms"

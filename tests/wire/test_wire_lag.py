@@ -11,19 +11,31 @@ import pytest
 
 from bench.records import ClientHealth
 from bench.wire import host, loop
-from bench.wire.lag import GcPauses, LagMeter, health
+from bench.wire.lag import LagMeter, health
 
 
 def test_quantiles_are_lags_that_were_measured() -> None:
     lags = [i * 1_000_000 for i in range(100, 0, -1)]
     assert health(lags, cpu_ns=250, wall_ns=1000) == ClientHealth(
-        loop_lag_p50_ms=50.0, loop_lag_p99_ms=99.0, loop_lag_max_ms=100.0, cpu_share=0.25
+        loop_lag_p50_ms=50.0,
+        loop_lag_p99_ms=99.0,
+        loop_lag_max_ms=100.0,
+        cpu_share=0.25,
+        gc_pauses=0,
+        gc_pause_max_ms=0.0,
+        gc_pause_total_ms=0.0,
     )
 
 
 def test_one_lag_is_every_quantile_and_none_is_nothing() -> None:
-    assert health([3_000_000], cpu_ns=0, wall_ns=1) == ClientHealth(
-        loop_lag_p50_ms=3.0, loop_lag_p99_ms=3.0, loop_lag_max_ms=3.0, cpu_share=0.0
+    assert health([3_000_000], cpu_ns=0, wall_ns=1, pauses_ns=[1_000_000, 2_500_000]) == ClientHealth(
+        loop_lag_p50_ms=3.0,
+        loop_lag_p99_ms=3.0,
+        loop_lag_max_ms=3.0,
+        cpu_share=0.0,
+        gc_pauses=2,
+        gc_pause_max_ms=2.5,
+        gc_pause_total_ms=3.5,
     )
     assert health([], cpu_ns=1, wall_ns=1) is None
 
@@ -68,14 +80,27 @@ def test_a_meter_leaves_no_thread_behind() -> None:
     asyncio.run(main())
 
 
-def test_collections_of_garbage_are_counted() -> None:
-    with GcPauses() as pauses:
+def test_collections_of_garbage_are_timed_while_the_meter_watches_and_only_then() -> None:
+    async def main() -> tuple[ClientHealth | None, int]:
+        async with LagMeter(period_s=0.005) as meter:
+            window = meter.window()
+            gc.collect()
+            gc.collect()
+            while not window.lags_ns:
+                await asyncio.sleep(0)
+            found = window.close()
+        late = meter.window()
         gc.collect()
-    after = pauses.count
-    gc.collect()
-    assert after >= 1
-    assert pauses.count == after
-    assert pauses.longest_ms > 0
+        return found, len(late.pauses_ns)
+
+    callbacks = list(gc.callbacks)
+    found, late = asyncio.run(main())
+    assert found is not None
+    assert found.gc_pauses is not None and found.gc_pauses >= 2
+    assert found.gc_pause_max_ms is not None and found.gc_pause_total_ms is not None
+    assert 0 < found.gc_pause_max_ms < found.gc_pause_total_ms
+    assert late == 0
+    assert gc.callbacks == callbacks
 
 
 def test_the_loop_is_uvloop_where_there_is_one_and_the_standard_one_elsewhere(
