@@ -40,7 +40,8 @@ def shown(progress: Progress, *, quiet: bool = False) -> Iterator[None]:
 def describe(progress: Progress, now_ns: int) -> str:
     """What happens right now, e.g. `mtp4 564,577 cold: prefill 212 s of about 690 s`."""
     trial = progress.trial
-    what = f"{trial.route} {trial.tier:,} {trial.condition}: " if trial else ""
+    wave = f" x{trial.concurrency}" if trial and trial.concurrency > 1 else ""
+    what = f"{trial.route} {trial.tier:,} {trial.condition}{wave}: " if trial else ""
     waited = (now_ns - progress.phase_since_ns) / 1e9 if progress.phase_since_ns else 0.0
     text = f"{what}{progress.phase}"
     if progress.phase == "prefill":
@@ -49,6 +50,8 @@ def describe(progress: Progress, now_ns: int) -> str:
             text += f" of about {progress.expected_ttft_s:.0f} s"
     if progress.phase == "decode" and progress.bytes_read:
         text += f" {progress.bytes_read / 1000:.0f} kB"
+    if progress.together > 1:
+        text += f", {progress.with_text} of {progress.together} have text"
     if progress.kv_usage is not None and progress.phase in ("prefill", "decode"):
         text += f", KV {progress.kv_usage:.0%}"
     return text

@@ -342,7 +342,9 @@ class Runner:
     async def _begin(self, trials: Sequence[Trial], attempt: int, purpose: Purpose) -> None:
         """Shows what begins, and notes the attempt of each: a cut-off one has used up its salt."""
         self._progress.begin(trials[0], time.monotonic_ns())
-        self._progress.expected_ttft_s = self._outlook.ttft_s(trials[0])
+        expected_s = self._outlook.ttft_s(trials[0])
+        # Of a wave, its last: prompts may be taken one after another.
+        self._progress.expected_ttft_s = None if expected_s is None else expected_s * len(trials)
         at = utc_now()
         await self._append(
             [

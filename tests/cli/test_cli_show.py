@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from bench.cli.show import describe, duration, left, shown
@@ -28,6 +29,14 @@ def test_from_the_first_text_on_bytes_are_shown() -> None:
     made.enter("decode", 800 * SECOND)
     made.bytes_read = 123_456
     assert describe(made, 810 * SECOND) == "mtp4 564,577 cold: decode 123 kB, KV 35%"
+
+
+def test_a_wave_is_shown_with_its_level_and_the_streams_that_have_text() -> None:
+    made = progress()
+    made.begin(msgspec.structs.replace(TRIAL, concurrency=4, stream=1), 100 * SECOND)
+    made.together, made.with_text, made.bytes_read = 4, 1, 2_000
+    made.enter("decode", 800 * SECOND)
+    assert describe(made, 810 * SECOND) == ("mtp4 564,577 cold x4: decode 2 kB, 1 of 4 have text, KV 35%")
 
 
 def test_time_left_runs_down_within_a_trial_and_never_below_nothing() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from bench.errors import SuiteError
 from bench.plan.estimate import (
@@ -67,6 +68,23 @@ def exact(*tiers: int) -> RouteModel:
 
 
 # --- from measurements ------------------------------------------------------------------------------
+
+
+def test_a_wave_is_expected_to_take_its_prompts_one_after_another_and_one_decode() -> None:
+    model = learn("r", [measured(8000, 6.0)])
+    wave = [
+        structs.replace(trial(8000), id=f"r/8000/cold/1@4.{stream}", concurrency=4, stream=stream)
+        for stream in range(1, 5)
+    ]
+    found = estimate(wave, {"r": model}, overhead_s=2.0, warmup_tokens=0)
+    assert found.total_s == pytest.approx(4 * 6.0 + 100 * TPOT + 2.0)
+    assert estimate_trial(wave[0], model).ttft_s == 6.0
+
+
+def test_times_of_a_loaded_server_say_nothing_of_requests_sent_alone() -> None:
+    loaded = [measured(8000, 60.0, concurrency=4, stream=n, trial_id=f"w{n}") for n in (1, 2, 3, 4)]
+    assert not learn("r", loaded).known
+    assert learn("r", [*loaded, measured(8000, 6.0)]).ttft_s == {"cold/8000": 6.0}
 
 
 def test_a_tier_that_was_measured_is_expected_as_measured() -> None:

@@ -56,6 +56,16 @@ def lines(found: object) -> list[tuple[str, str]]:
     return [(one.name, one.state) for one in found]
 
 
+def test_a_level_whose_replays_do_not_fit_into_the_cache_is_refused() -> None:
+    waves = checked(suite="concurrency = [1, 4]")  # four times 512 + 16 tokens
+    for capacity, state in ((2112, "ok"), (2111, "fail")):
+        facts = {"prefix_caching": True, "kv_capacity_tokens": capacity, "block_size": 16}
+        found = list(checks._cache(waves, session(waves.routes[0], **facts)))
+        assert lines(found) == [("cache", state)]
+    assert "4 requests at once of 528 tokens are more" in found[0].text
+    assert "lower concurrency to 3" in found[0].text
+
+
 def checked(**changes: str) -> Suite:
     return parse_suite(suite_text({"a": URL}, **changes))
 

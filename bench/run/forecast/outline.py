@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.plan.hooks import announcement, finish_lines, hook_lines
+from bench.plan.trials import wave_name
 from bench.records import FromEnv, Route, Suite, Trial
 from bench.run.forecast.expect import planned
 from bench.run.order import Order, only_routes
@@ -92,4 +93,8 @@ def _trial_lines(suite: Suite, route: Route, plan: Sequence[Trial]) -> Iterator[
     mine = [trial for trial in plan if trial.route == route.name]
     yield f"trials: {len(mine)}, each repeated up to {suite.retry_invalid} times if invalid"
     for trial in mine:
-        yield f"  {trial.id}: {trial.tier:,} prompt tokens, {trial.output_tokens:,} output tokens"
+        if trial.stream > 1:
+            continue  # told with the first of its wave
+        together = f"{trial.concurrency} at once, each " if trial.stream else ""
+        lengths = f"{trial.tier:,} prompt tokens, {trial.output_tokens:,} output tokens"
+        yield f"  {wave_name(trial)}: {together}{lengths}"

@@ -278,6 +278,13 @@ def _cache(suite: Suite, session: Session) -> Iterable[Check]:
             "cannot hit"
         )
         yield Check(route=name, name="cache", state="fail", text=text, fault="suite")
+    elif capacity is not None and capacity < longest * max(suite.concurrency):
+        text = (
+            f"{max(suite.concurrency)} requests at once of {longest:,} tokens are more than the KV cache of "
+            f"{capacity:,} tokens{source}: their replays cannot hit; lower concurrency to "
+            f"{capacity // longest}, the tier, or leave out replay"
+        )
+        yield Check(route=name, name="cache", state="fail", text=text, fault="suite")
     elif capacity is not None:
         text = f"KV cache of {capacity:,} tokens{source}"
         yield Check(route=name, name="cache", state="ok", text=text)
