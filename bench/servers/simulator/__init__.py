@@ -8,6 +8,17 @@
 
 It shares no code with the client: only `bench.errors` is imported, so that a mistake made in both
 would have to be made twice.
+
+How a request goes through it, and where to look::
+
+    server     a socket on loopback, a loop, uvicorn's HTTP protocol
+    app        paths and pages; a request's body in, refusals and resets out     dialect, faults
+    core       one server without HTTP: prompts, jobs, pages, truth              store, tokens, metrics, logs
+    driver     the engine against the clock
+    engine     pure: queue, batches, blocks, drafts; what is emitted when        timing, cache, drafting,
+                                                                                 sequence, stats, profiles
+    reply      emissions as events into the socket, each when it is due          framing, dialect
+    truth      what really happened
 """
 
 from __future__ import annotations
