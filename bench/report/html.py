@@ -19,6 +19,7 @@ from bench.report import answers, markdown, sources, words
 from bench.report.choice import choices, said, why
 from bench.report.conditions import client_table
 from bench.report.content import Content
+from bench.report.differences import difference_lines
 from bench.report.drafts import acceptance_table
 from bench.report.drill import FIELDS, drill
 from bench.report.escape import visible
@@ -92,6 +93,7 @@ def _texts(content: Content) -> dict[str, Any]:
         "setting": setting_rows(content),
         "warnings": [
             *(Told(visible(note, 1000), sources.NOTE) for run in content.runs for note in run.info.notes),
+            *difference_lines(content),
             *words.cell_warnings(content),
             *words.warning_lines(content),
         ],

@@ -9,6 +9,7 @@ from bench.report import answers, sources, words
 from bench.report.choice import choice_table
 from bench.report.conditions import client_table
 from bench.report.content import Content
+from bench.report.differences import difference_lines
 from bench.report.drafts import acceptance_table
 from bench.report.escape import markdown as safe
 from bench.report.escape import visible
@@ -54,6 +55,7 @@ def render(content: Content, pictures: Iterable[str] = ()) -> str:
         _tables(law_table(content)),
         _pictures(list(pictures)),
         _section("Setting", setting_table(content)),
+        words.join(_safe(difference_lines(content))),
         _section("Tasks", words.join(_safe(answers.task_lines(content)))),
         _section("Tokenisation", words.join(_safe(words.tokenisation_lines(content)))),
         _tables(client_table(content), machine_table(content)),
