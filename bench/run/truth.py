@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -26,7 +25,7 @@ class TrueRequest(Struct, frozen=True, kw_only=True):
     drafts: int
     draft_tokens: int
     accepted_tokens: int
-    arrived_ns: int = 0
+    arrived_ns: int
     ttft_s: float | None = None
     total_s: float | None = None
     chunk_sent_ns: tuple[int, ...] = ()
@@ -113,27 +112,26 @@ def compare(
 ) -> list[Compared]:
     """Measurements beside their truths.
 
-    The n-th exchange of a route and prompt length was its server's n-th request of that length:
-    requests of other lengths (the preflight's) are none of ours. Raises `EngineError` where a server
-    has no truth for an exchange.
+    Exchange and request are one where the request arrived while the exchange lasted: client and
+    server read the same clock, and one request is under way at a time (waves are not told apart).
+    Raises `EngineError` where a server has no truth for an exchange.
     """
-    left: dict[tuple[str, int], deque[TrueRequest]] = defaultdict(deque)
-    for name, page in pages.items():
-        for request in sorted(page.requests, key=lambda request: request.number):
-            left[name, request.prompt_tokens].append(request)
-    truths: dict[tuple[str, int], TrueRequest] = {}
-    for exchange in exchanges:
-        trial, tokens = exchange.trial, exchange.prompt.tokens
-        known = left[trial.route, tokens]
-        if not known:
-            raise EngineError(
-                f"route {trial.route}: its server's /truth has no request of {tokens:,} tokens for trial "
-                f"{trial.id}; did the request fail, or is this another server?"
-            )
-        truth = known.popleft()
-        if exchange.purpose == "trial":
-            truths[trial.id, exchange.attempt] = truth
+    truths = {
+        (exchange.trial.id, exchange.attempt): _truth_of(exchange, pages[exchange.trial.route])
+        for exchange in exchanges
+        if exchange.purpose == "trial"
+    }
     return [_compared(one, truths[one.trial_id, one.attempt]) for one in measurements]
+
+
+def _truth_of(exchange: Exchange, page: TruthPage) -> TrueRequest:
+    for request in page.requests:
+        if 0 <= request.arrived_ns - exchange.sent_ns <= exchange.ended_ns:
+            return request
+    raise EngineError(
+        f"route {exchange.trial.route}: its server's /truth has no request for trial {exchange.trial.id}; "
+        "did the request fail before it arrived, or is this another server?"
+    )
 
 
 def _compared(measured: Measurement, truth: TrueRequest) -> Compared:

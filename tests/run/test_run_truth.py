@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from run_helpers import exchanges, suite_text
 
+from bench.analysis.measure import measure_all
 from bench.errors import EngineError
+from bench.journal import read_info
+from bench.plan.suite import parse_suite
 from bench.records import Exchange, Measurement, PromptRecipe, Trial, Verdict
-from bench.run.truth import Figure, TrueRequest, TruthPage, compare
+from bench.run.progress import Progress
+from bench.run.study import Order, start
+from bench.run.truth import Figure, TrueRequest, TruthPage, compare, fetch
+from bench.servers.simulator import start as simulate
 
 
-def sent(trial: str = "cold", *, tokens: int = 6316, **more: Any) -> Exchange:
+def sent(trial: str = "cold", *, sent_ns: int = 999_900_000, **more: Any) -> Exchange:
+    """An exchange that lasted for 300 ms, and was sent 0.1 ms before the truth's request arrived."""
     recipe = PromptRecipe(
-        sha256="", tokens=tokens, endpoint="chat", corpus="", corpus_sha256="", task="", start=0
+        sha256="", tokens=6316, endpoint="chat", corpus="", corpus_sha256="", task="", start=0
     )
     known = Trial(id=trial, route="a", tier=6316, condition="cold", repeat=1)
-    return Exchange(trial=known, prompt=recipe, url="", sent_ns=1, ended_ns=1, **more)
+    return Exchange(trial=known, prompt=recipe, url="", sent_ns=sent_ns, ended_ns=300_000_000, **more)
 
 
 def measured(trial: str = "cold", **more: Any) -> Measurement:
@@ -103,20 +114,58 @@ def test_a_request_that_failed_has_no_figures() -> None:
     assert one.figures == ()
 
 
-def test_requests_are_matched_in_order_and_by_length() -> None:
-    # Number 1 is a preflight's of another length, 2 fills the cache again and is never measured.
-    others = (truth(4, drafts=44), truth(1, prompt_tokens=99), truth(3, drafts=33), truth(2, drafts=22))
-    exchanges = [sent("x", purpose="prime"), sent("x"), sent("y")]
-    found = compare(exchanges, [measured("y"), measured("x")], page(*others))
-    assert [(one.measured.trial_id, one.true.drafts) for one in found] == [("y", 44), ("x", 33)]
+def test_the_truth_of_an_exchange_is_the_request_that_arrived_while_it_lasted() -> None:
+    # All of one length: a preflight's, one that fills the cache again and is never measured, two trials.
+    requests = [truth(n, drafts=n, arrived_ns=at) for n, at in ((1, 100), (2, 1000), (3, 2000), (4, 3000))]
+    exchanges = [
+        sent("x", sent_ns=990, purpose="prime", attempt=2),
+        sent("x", sent_ns=1990, attempt=2),
+        sent("y", sent_ns=2990),
+    ]
+    exchanges = [msgspec.structs.replace(one, ended_ns=500) for one in exchanges]
+    found = compare(exchanges, [measured("y"), measured("x", attempt=2)], page(*requests))
+    assert [(one.measured.trial_id, one.true.drafts) for one in found] == [("y", 4), ("x", 3)]
 
 
-def test_a_server_that_never_saw_the_request_is_an_engine_error() -> None:
-    with pytest.raises(EngineError, match=r"route a: .* no request of 6,316 tokens for trial cold"):
-        compare([sent()], [measured()], page())
+@pytest.mark.parametrize("arrived_ns", [999_899_999, 1_299_900_001])
+def test_a_server_that_never_saw_the_request_is_an_engine_error(arrived_ns: int) -> None:
+    with pytest.raises(EngineError, match=r"route a: .* no request for trial cold"):
+        compare([sent()], [measured()], page(truth(arrived_ns=arrived_ns)))
 
 
 def test_the_true_measurement_is_what_a_perfect_client_would_have_taken() -> None:
     (one,) = compare([sent()], [measured()], page(truth()))
     assert (one.true.ttft_s, one.true.total_s) == (0.0923, 0.2758)
     assert one.true.tpot_s == pytest.approx(0.1835 / 511)
+
+
+def test_of_a_real_run_every_count_is_exact_and_nobody_is_early(tmp_path: Path) -> None:
+    with simulate("toy") as server:
+        route = 'speculation = { method = "mtp", num_speculative_tokens = 2 }'
+        text = suite_text({"a": server.base_url}, route=route)
+        order = Order(suite=parse_suite(text), suite_text=text, results=tmp_path)
+
+        async def run() -> tuple[Path, TruthPage]:
+            return await start(order, Progress()), await fetch(order.suite.routes[0])
+
+        path, told = asyncio.run(run())
+    sent_ones = exchanges(path)
+    found = compare(sent_ones, list(measure_all(read_info(path), sent_ones)), {"a": told})
+    assert len(found) >= 12, "two tiers, three conditions, two repeats"
+    assert [one.wrong_counts() for one in found] == [{}] * len(found)
+    figures = {(one.measured.trial_id, figure.name): figure for one in found for figure in one.figures}
+    assert len(figures) >= 3 * 12
+    for (trial, name), figure in figures.items():
+        if name != "decode":  # a decode looks short where its first token came late
+            assert figure.plan_s >= 0 and figure.ruler_s > 0, (trial, name)
+
+
+def test_a_server_that_is_no_simulator_has_no_truth() -> None:
+    with simulate("toy") as server:
+        text = suite_text({"a": f"{server.origin}/nowhere/v1"})
+
+        async def ask() -> TruthPage:
+            return await fetch(parse_suite(text).routes[0])
+
+        with pytest.raises(EngineError, match="/nowhere/truth"):
+            asyncio.run(ask())
