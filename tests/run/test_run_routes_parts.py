@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +22,8 @@ from bench.plan.suite import parse_suite
 from bench.plan.trials import pair_key
 from bench.records import FromEnv, Route, RouteServer, Suite
 from bench.run.lifecycle.process import ServerProcess, Surroundings, identity
-from bench.run.lifecycle.routes import SERVERS, Kept, Register, surroundings
+from bench.run.lifecycle.routes import SERVERS, Kept, Register, Server, surroundings
+from bench.wire.client import Client
 
 HERE = Path(__file__).parent
 
@@ -308,3 +311,29 @@ def test_what_would_fail_when_a_routes_turn_comes_is_refused_before_anything_run
 ) -> None:
     with pytest.raises(SuiteError, match=said):
         surroundings(route_of(server)[1], HERE)
+
+
+# --- addresses ---
+
+
+def test_an_address_that_is_just_being_let_go_is_waited_for(tmp_path: Path) -> None:
+    """A killed process is gone before the last of its threads: until then its port answers."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+
+    def let_go_when_asked() -> None:
+        with listener:
+            listener.accept()[0].close()
+
+    text = suite_text('up = "exit 3"').replace("127.0.0.1:8000", f"127.0.0.1:{port}")
+    route = parse_suite(text).routes[0]
+
+    async def main() -> None:
+        async with Client(route.base_url) as client:
+            await Server(route, tmp_path, Register(tmp_path), lambda line: None).start(client)
+
+    thread = threading.Thread(target=let_go_when_asked)
+    thread.start()
+    with pytest.raises(EngineError, match="ended with exit code 3"):  # it was started, then
+        asyncio.run(main())
+    thread.join()

@@ -123,8 +123,9 @@ class Server:
         having started anything when its address is taken or an earlier server of this run lives.
         """
         name = self.route.name
-        await self._register.refuse_stale(name, self._say)
-        if await _answers(self.route.base_url):
+        waited = await self._register.refuse_stale(name, self._say)
+        # A killed process is gone before the last of its threads, and only with that its address is free.
+        if not await self._is_free_within(_FREE_S if waited else _FALL_S):
             raise EngineError(self._register.taken(self.route))
         self._say(f"route {name}: starting its server: {shown(self._table.up)}")
         started = time.monotonic()
@@ -216,14 +217,17 @@ class Server:
             pause = min(_LONGEST_LOOK_S, pause * 1.5)
 
     async def _until_free(self) -> None:
-        end = time.monotonic() + _FREE_S
+        if not await self._is_free_within(_FREE_S):
+            self._say(f"route {self.route.name}: {self.route.base_url} still answers after its server's end")
+
+    async def _is_free_within(self, limit_s: float) -> bool:
+        """Whether nobody answers at the address by then."""
+        end = time.monotonic() + limit_s
         while await _answers(self.route.base_url):
             if time.monotonic() >= end:
-                self._say(
-                    f"route {self.route.name}: {self.route.base_url} still answers after its server's end"
-                )
-                return
+                return False
             await asyncio.sleep(_FIRST_LOOK_S)
+        return True
 
 
 class Register:
@@ -258,8 +262,12 @@ class Register:
         self._kept.pop(route, None)
         self._write()
 
-    async def refuse_stale(self, route: str, say: Say) -> None:
-        """Waits a moment for servers of an earlier session to end; raises `EngineError` when they live on."""
+    async def refuse_stale(self, route: str, say: Say) -> bool:
+        """Waits a moment for servers of an earlier session to end; raises `EngineError` when they live on.
+
+        Whether that session has left any.
+        """
+        left = bool(self._stale)
         end = time.monotonic() + _FREE_S + _FALL_S
         for kept in self._stale.values():
             if _lives(kept):
@@ -273,6 +281,7 @@ class Register:
                 await asyncio.sleep(_FIRST_LOOK_S)
         self._stale = {}
         self._write()
+        return left
 
     def taken(self, route: Route) -> str:
         """Why a route's address cannot be used, and whose server is there if a run's record tells."""
