@@ -12,13 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from msgspec import Struct, structs
 
-from bench.analysis import bootstrap, decode, prefill
-from bench.analysis.cells import column, labelled, merged_tiers, pooled, routes_of, same_tier, usable
+from bench.analysis import decode, prefill
+from bench.analysis.cells import labelled, routes_of, usable
+from bench.analysis.seen import Seen
 from bench.analysis.workload import Request
 from bench.errors import SuiteError
 from bench.records import Estimate, Measurement
-
-_NEAR_REUSE = 0.01  # a replay stands for a request whose cached share differs by no more than this
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -103,10 +102,14 @@ class Advisor:
         self._limits = dict(limits or {})
         self._ttft = prefill.fit(rows)
         self._step = decode.fit(rows)
-        self._rows: dict[str, list[Measurement]] = {route: [] for route in self.routes}
-        for row in rows:
-            self._rows[row.route].append(row)
-        self._observed = [row for row in observed if row.route in self._rows and row.tpot_s is not None]
+        elsewhere = list(observed)
+        self._seen = {
+            route: Seen(
+                [row for row in rows if row.route == route],
+                [row for row in elsewhere if row.route == route and row.tpot_s is not None],
+            )
+            for route in self.routes
+        }
 
     def advise(self, request: Request) -> list[Advice]:
         """Every route for this request, the best first, those without a total last."""
@@ -130,10 +133,7 @@ class Advisor:
             absent |= {"ttft_s": refusal, "decode_s": refusal}
         if ttft is None or step is None:
             absent["total_s"] = "; ".join(dict.fromkeys(absent.values()))
-        longest = max(row.prompt_tokens or row.tier for row in self._rows[route])
-        outputs = [
-            row.output_tokens or 0 for row in (*self._rows[route], *self._observed) if row.route == route
-        ]
+        seen = self._seen[route]
         return Advice(
             route=route,
             task=self.task,
@@ -141,8 +141,8 @@ class Advisor:
             ttft_s=ttft,
             decode_s=step,
             total_s=None if ttft is None or step is None else _sum(ttft, step),
-            prompt_factor=request.prompt_tokens / longest,
-            output_factor=request.output_tokens / max(outputs) if max(outputs) else None,
+            prompt_factor=request.prompt_tokens / seen.longest,
+            output_factor=request.output_tokens / seen.longest_output if seen.longest_output else None,
             undrafted=undrafted,
             basis=basis,
             absent=absent,
@@ -177,10 +177,10 @@ class Advisor:
     def _first(
         self, route: str, request: Request, basis: dict[str, str], absent: dict[str, str], warnings: list[str]
     ) -> Estimate | None:
-        near = [row for row in self._rows[route] if row.ttft_s is not None and _alike(row, request)]
-        if near:
-            basis["ttft_s"] = f"measured at {near[0].tier:,} tokens ({len(near)} trials)"
-            return bootstrap.median(column(near, "ttft_s"))
+        near = self._seen[route].ttft(request)
+        if near is not None:
+            basis["ttft_s"] = f"measured at {near.tier:,} tokens ({near.rows} trials)"
+            return near.median
         law = self._ttft[route]
         found = law.predict(request.prompt_tokens, request.reused_tokens)
         if found is None:
@@ -199,19 +199,16 @@ class Advisor:
     ) -> Estimate | None:
         steps = max(request.output_tokens - 1, 0)
         law = self._step.get(route)
-        rows = (*self._rows[route], *(row for row in self._observed if row.route == route))
-        near = [r for r in rows if r.tpot_s is not None and same_tier(r.tier, request.prompt_tokens)]
-        if near:
-            seen = sum(row in self._observed for row in near)
-            basis["decode_s"] = f"{'observed' if seen else 'measured'} at {near[0].tier:,} tokens"
-            longest = max(row.output_tokens or 0 for row in near)
+        near = self._seen[route].tpot(request.prompt_tokens)
+        if near is not None:
+            basis["decode_s"] = f"{'observed' if near.observed else 'measured'} at {near.tier:,} tokens"
             shift = 0.0
-            if request.output_tokens > 2 * longest:
+            if request.output_tokens > 2 * near.longest_output:
                 # past twice what was measured, each further token of context lengthens a step
-                shift = law.slope_s * (request.output_tokens - longest) / 2 if law else 0.0
+                shift = law.slope_s * (request.output_tokens - near.longest_output) / 2 if law else 0.0
                 if law is None or law.tiers < 2:
                     warnings.append("how decode slows over so long an output is unknown (one tier)")
-            return _scaled(bootstrap.median(column(near, "tpot_s")), steps, shift)
+            return _scaled(near.median, steps, shift)
         if law is None:
             absent["decode_s"] = "no decode rate was measured"
             return None
@@ -221,9 +218,12 @@ class Advisor:
         warnings += law.warnings
         if not np.isfinite(half):
             return _scaled(Estimate(value=value, samples=law.samples), steps, 0.0)
-        kind = bootstrap.spread_of(*(len(r) for r in _tiers(self._rows[route])))
         step = Estimate(
-            value=value, low=max(0.0, value - half), high=value + half, spread=kind, samples=law.samples
+            value=value,
+            low=max(0.0, value - half),
+            high=value + half,
+            spread=self._seen[route].spread,
+            samples=law.samples,
         )
         return _scaled(step, steps, 0.0)
 
@@ -297,27 +297,6 @@ def _workload(route: str, given: Sequence[tuple[Advice, int]]) -> WorkloadAdvice
         beyond=sum(n for a, n in given if max(a.prompt_factor or 0, a.output_factor or 0) > 1),
         absent="; ".join(reasons) or None,
     )
-
-
-def _alike(row: Measurement, request: Request) -> bool:
-    if not same_tier(row.tier, request.prompt_tokens):
-        return False
-    if pooled(row.condition) == "cold":
-        return request.reused_tokens == 0
-    if row.cached_tokens is None or request.reused_tokens == 0:
-        return False
-    return abs(row.cached_tokens - request.reused_tokens) <= _NEAR_REUSE * (
-        request.prompt_tokens - request.reused_tokens
-    )
-
-
-def _tiers(rows: Sequence[Measurement]) -> list[list[Measurement]]:
-    groups: dict[int, list[Measurement]] = {}
-    names = merged_tiers(row.tier for row in rows)
-    for row in rows:
-        if row.tpot_s is not None:
-            groups.setdefault(names[row.tier], []).append(row)
-    return list(groups.values())
 
 
 def _scaled(step: Estimate, steps: int, shift: float) -> Estimate:

@@ -177,7 +177,8 @@ def _logged(lines: Sequence[str], source: str, notes: list[str]) -> list[_Row]:
     whole = [(where, row) for where, row in found if row["prompt_tokens"] and row["output_tokens"]]
     left_out = uncounted + len(open_) + len(found) - len(whole)
     if whole and left_out:
-        notes.append(f"{source}: {left_out:,} requests without both counts are left out")
+        what = "1 request" if left_out == 1 else f"{left_out:,} requests"
+        notes.append(f"{source}: left out {what} without both counts")
     return whole
 
 

@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from decision_samples import invalid, seed, trial
+from decision_samples import invalid, seed, trial, two_routes
+from msgspec import structs
 from scipy import stats
 
 from bench.analysis.prefill import fit, prefill_laws, student_t, within
@@ -136,3 +137,18 @@ def test_the_study_has_a_law_for_the_route_with_two_tiers_only() -> None:
 @pytest.mark.parametrize("freedom", [1, 5, 30, 31, 60, 1000])
 def test_the_t_quantile_is_scipys(freedom: int) -> None:
     assert student_t(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), abs=1e-3)
+
+
+def test_a_single_prediction_is_that_of_the_vectorised_law() -> None:
+    rows = two_routes(5)
+    rows += [
+        structs.replace(row, condition="replay", ttft_s=0.3, cached_tokens=row.tier - 16) for row in rows
+    ]
+    for law in fit(rows).values():
+        for tokens, reused in ((8_000, 0), (100_000, 99_000), (700_000, 350_000)):
+            one = law.predict(tokens, reused)
+            assert one is not None and one.low is not None and one.high is not None
+            assert one.value == pytest.approx(float(law.ttft_s(tokens, reused)), rel=1e-12)
+            half = float(law.half_width_s(tokens, reused))
+            assert one.high - one.value == pytest.approx(half, rel=1e-9)
+            assert one.low == pytest.approx(max(0.0, one.value - half), rel=1e-9)

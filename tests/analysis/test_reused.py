@@ -80,6 +80,20 @@ def test_what_gives_no_law_is_undecided_and_says_why() -> None:
     assert any("a cached token is reckoned as free" in text for text in found[0].warnings)
 
 
+@pytest.mark.parametrize("unit", [1e-3, 60.0])
+def test_the_unit_of_time_does_not_matter(unit: float) -> None:
+    def scaled(row: Measurement) -> Measurement:
+        return structs.replace(row, ttft_s=(row.ttft_s or 0.0) * unit, tpot_s=(row.tpot_s or 0.0) * unit)
+
+    rows, reuse = replayed(two_routes()), Reuse(share=0.6)
+    for one, other in zip(
+        reuse_crossovers(rows, reuse), reuse_crossovers(map(scaled, rows), reuse), strict=True
+    ):
+        assert (one.status, one.wins) == (other.status, other.wins)
+        assert other.output_tokens == pytest.approx(one.output_tokens, rel=1e-6)
+        assert (other.low, other.high) == pytest.approx((one.low, one.high), rel=1e-6)
+
+
 def test_tasks_are_never_pooled() -> None:
     other = [structs.replace(row, task="echo", tpot_s=(row.tpot_s or 0) / 2) for row in two_routes(noise=0.0)]
     found = one_way(reuse_crossovers([*two_routes(noise=0.0), *other], Reuse(share=0.0)))

@@ -82,10 +82,10 @@ def test_the_request_log_of_vllm_is_read_by_the_ids_of_its_requests() -> None:
     found = read_workload(log, source="w")
     assert found.requests == (TWO,)
     # b was never answered, and the answer of c is not counted
-    assert found.notes == ("w: 2 requests without both counts are left out",)
+    assert found.notes == ("w: left out 2 requests without both counts",)
 
 
 def test_an_aborted_request_of_a_log_is_left_out_and_counted() -> None:
     log = "x\nprompt_tokens=5 completion_tokens=0\nprompt_tokens=3 completion_tokens=2\n"
     found = read_workload(log, source="w")
-    assert (found.requests, found.notes) == ((TWO,), ("w: 1 requests without both counts are left out",))
+    assert (found.requests, found.notes) == ((TWO,), ("w: left out 1 request without both counts",))
