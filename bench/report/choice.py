@@ -19,9 +19,8 @@ from bench.report.words import tokens
 HEAD = ("prompt (tok)", "condition", "fastest by output length (tok)", "borders", "excluded")
 NOTE = (
     "Which route answers first in full, by the number of output tokens; a border is the output length "
-    "where two "
-    "total latencies meet, with its spread (client clock). Routes without a shown difference stand together. "
-    "Excluded measurements are in no figure."
+    "where two total latencies meet, with its spread (client clock). Routes without a shown difference "
+    "stand together. Excluded measurements are in no figure."
 )
 
 
@@ -145,7 +144,7 @@ def _borders(stretches: Sequence[Span], found: Sequence[Crossover]) -> str:
     fewest = min(min(one.samples) for one in found)
     kinds = {one.border.spread for one in stretches if one.border is not None}
     kind = "95% interval, " if kinds == {"interval"} else "range, " if kinds == {"range"} else ""
-    trials = f"{kind}{fewest} trial{'' if fewest == 1 else 's'} a side"
+    trials = f"{kind}{fewest} trials a side" if fewest > 1 else "1 trial a side: no spread"
     return "; ".join([", ".join(texts), trials] if texts else [trials])
 
 

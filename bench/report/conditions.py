@@ -15,13 +15,13 @@ from bench.report.told import Table, Told
 HEAD = (
     "route", "exchanges", "scrapes", "a scrape (ms)", "longest (ms)", "share of exchange", "loop lag p99 "
     "(ms)",
-    "worst (ms)", "client CPU", "uncertainty (ms)",
+    "worst (ms)", "longest GC pause (ms)", "client CPU", "uncertainty (ms)",
 )  # fmt: skip
 NOTE = (
     "Scrapes are readings of the metrics page while an exchange was under way: how long one took (median, "
     "longest) and what share of the exchange they took together (median). Loop lag and CPU are the "
-    "client's own: "
-    "times of an exchange are uncertain by its lag. Client clock."
+    "client's own: uncertainty (median) is the largest of its lag, its longest pause for collecting "
+    "garbage and 0.3 ms. Client clock."
 )
 
 
@@ -58,6 +58,7 @@ def _row(route: str, costs: Sequence[Cost], uncertain: Sequence[float]) -> tuple
         _share([cost.share for cost in costs], scrape),
         _number(median, [one.loop_lag_p99_ms for one in clients], client),
         _number(max, [one.loop_lag_max_ms for one in clients], client),
+        _number(max, [one.gc_pause_max_ms for one in clients], client),
         _share([one.cpu_share for one in clients], client),
         _number(median, uncertain, sources.derived("uncertainty"), "±"),
     )

@@ -19,12 +19,9 @@ HEAD = (
     "given those before (%)",
 )  # fmt: skip
 NOTE = (
-    "Drafts are verification steps with a draft. Tokens/step is 1 + accepted tokens / drafts, "
-    "tokens/chunk what "
-    "the client received at once. A position counts as accepted / drafts; given those before, as accepted / "
-    "accepted at the position before it, which is what a longer draft would bring. Medians over valid "
-    "trials; "
-    "from the server's counters."
+    "Drafts are verification steps with a draft. Tokens/step is 1 + accepted tokens / drafts, tokens/chunk "
+    "what the client received at once. A position counts as accepted / drafts; given those before, as "
+    "accepted / accepted at the position before it. Medians over valid trials; from the server's counters."
 )
 
 

@@ -26,9 +26,12 @@ EXCLUDED_LINE = (
     "named there."
 )
 BOUNDARY = (
-    "From the valid measurements: prompt and output tokens as the server counted them; the served limit "
-    "as the "
-    "server tells it."
+    "From the valid measurements: prompt and output tokens as the server counted them; the served limit as "
+    "the server tells it."
+)
+COMPARED = (
+    "A ratio is route / against; the test is Wilcoxon's signed-rank or Mann-Whitney's, two-sided, at 5%. "
+    "Client clock; output tokens as the server counted them."
 )
 COUNTED = (
     "Measurements whose verdict carries this reason (docs/verdicts.md says what it means and what to do)."
@@ -40,8 +43,7 @@ TRIAL = "As planned in run.json: route/tier/condition/repeat; the verdict's reas
 TOKENIZER = "The tokenizer that counted the prompts of this route, recorded in run.json."
 TOKENIZE = (
     "The server's own /tokenize on a prompt of this length, timed once by this client after the trials; "
-    "the share "
-    "is of the median TTFT."
+    "the share is of the median TTFT."
 )
 TRIALS = "Number of valid trials behind the figures of this row; verdicts decide (docs/verdicts.md)."
 
@@ -106,15 +108,15 @@ DERIVED: dict[str, tuple[str, str, str]] = {
         "client clock",
     ),
     "client": (
-        "loop lag, client CPU",
+        "loop lag, GC pause, client CPU",
         "How late a timer of this client's event loop fired (99th percentile of an exchange); its CPU "
-        "seconds "
-        "per second. Both show whether the client could keep up.",
+        "seconds per second. Both show whether the client could keep up.",
         "client clock, the operating system's count",
     ),
     "uncertainty": (
         "uncertainty",
-        "What this client's own delays may add to a time of an exchange: median of the exchanges' estimates.",
+        "What this client's own delays may add to a time of an exchange: the largest of its loop lag (99th "
+        "percentile), its longest pause for collecting garbage and 0.3 ms; median over exchanges.",
         "client clock",
     ),
     "harness": (
@@ -207,8 +209,7 @@ def reuse(valid: tuple[Measurement, ...]) -> str:
     found = witnesses(valid, "prefix_reuse")
     return (
         "Cached prompt tokens, median over the valid trials, beside the whole blocks of the prompt less "
-        "those that "
-        "a drafter drops: max(0, floor((prompt - 1) / block) - dropped) x block."
+        "those that a drafter drops: max(0, floor((prompt - 1) / block) - dropped) x block."
         + (f" Witness: {found}." if found else "")
     )
 

@@ -135,7 +135,8 @@ def comparison_table(content: Content) -> Table | None:
     if not rows:
         return None
     head = tuple(name or "later by" for name in COMPARISON_HEAD)
-    return Table(title="Comparison", head=head, rows=rows, note=COMPARISON_NOTE, right=(2, 5))
+    note = f"{COMPARISON_NOTE[0].upper()}{COMPARISON_NOTE[1:]}. {sources.COMPARED}"
+    return Table(title="Comparison", head=head, rows=rows, note=note, right=(2, 5))
 
 
 def comparison_rows(content: Content) -> list[tuple[str, ...]]:

@@ -64,7 +64,9 @@ def test_an_exchange_without_a_duration_has_no_share() -> None:
 
 def test_the_client_is_told_route_by_route() -> None:
     calm = ClientHealth(loop_lag_p50_ms=0.1, loop_lag_p99_ms=0.4, loop_lag_max_ms=1.0, cpu_share=0.05)
-    busy = ClientHealth(loop_lag_p50_ms=0.1, loop_lag_p99_ms=0.8, loop_lag_max_ms=7.0, cpu_share=0.15)
+    busy = ClientHealth(
+        loop_lag_p50_ms=0.1, loop_lag_p99_ms=0.8, loop_lag_max_ms=7.0, cpu_share=0.15, gc_pause_max_ms=2.5
+    )
     details = tuple(
         detail(Samples(at_ns=(0,), took_ns=(took,)), client)
         for took, client in ((2_000_000, calm), (6_000_000, busy))
@@ -84,6 +86,7 @@ def test_the_client_is_told_route_by_route() -> None:
         "share of exchange": "0.10%",  # 2 ms and 6 ms of 4 s each
         "loop lag p99 (ms)": "0.600",
         "worst (ms)": "7.00",
+        "longest GC pause (ms)": "2.50",
         "client CPU": "10.00%",
         "uncertainty (ms)": "±0.500",
     }

@@ -65,7 +65,7 @@
       const key = (row) => {
         const cell = row.cells[column];
         if (cell.dataset.sort !== undefined) return Number(cell.dataset.sort);
-        return head.dataset.kind === "text" ? cell.textContent : null;
+        return head.dataset.kind === "text" ? cell.textContent.replace(/(\d),(?=\d{3})/g, "$1") : null;
       };
       const rows = [...table.tBodies[0].rows];
       rows.sort((a, b) => compare(key(a), key(b), way));
