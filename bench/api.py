@@ -25,6 +25,7 @@ from bench.analysis.arrival import arrival
 from bench.analysis.baseline import read_table
 from bench.analysis.compare import compare
 from bench.analysis.crossover import Arrival, crossovers, curve_key, one_way
+from bench.analysis.levels import levels
 from bench.analysis.measure import measure_all
 from bench.analysis.prefill import PrefillLaw, prefill_laws
 from bench.analysis.summary import summarise
@@ -38,6 +39,7 @@ from bench.records import (
     Estimate,
     Event,
     Exchange,
+    Level,
     Measurement,
     RunInfo,
     Scrape,
@@ -140,6 +142,11 @@ class Run:
         follow = load(folder)
         predicted = one_way(self.crossovers())
         return verified(self.measurements, predicted, follow.measurements, follow.curves())
+
+    def levels(self) -> list[Level]:
+        """Throughput, percentiles, acceptance and reuse at each level of concurrency; empty where
+        requests were sent one at a time."""
+        return levels(self.measurements)
 
     def prefill_laws(self) -> list[PrefillLaw]:
         """TTFT over prompt length, for the routes with two tiers or more."""

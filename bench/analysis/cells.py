@@ -34,8 +34,8 @@ class Cell(NamedTuple):
 
 
 def alone(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """Those of requests that were sent one at a time. Every analysis but `levels` is about these: this
-    is the one place where the others are left out."""
+    """Those of requests that were sent one at a time. Every analysis but `levels` is about these: here,
+    and in `usable`, the others are left out, and nowhere else."""
     return [row for row in measurements if row.concurrency == 1]
 
 
@@ -82,7 +82,12 @@ def same_tier(a: int, b: int) -> bool:
 
 
 def usable(row: Measurement) -> bool:
-    """Whether a measurement may enter a statistic."""
+    """Whether a measurement may enter a statistic: sound, and of a request that was sent alone."""
+    return row.concurrency == 1 and sound(row)
+
+
+def sound(row: Measurement) -> bool:
+    """Whether nothing is wrong with a measurement."""
     return row.verdict.valid and row.failure is None
 
 

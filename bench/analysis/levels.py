@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from bench.analysis import bootstrap
-from bench.analysis.cells import column, pooled, renamed, usable
+from bench.analysis.cells import column, pooled, renamed, sound
 from bench.records import Condition, Estimate, Level, Measurement, Percentiles
 
 _Key = tuple[str, str, int, Condition, int]
@@ -43,8 +43,8 @@ def levels(measurements: Iterable[Measurement]) -> list[Level]:
 
 def _level(key: _Key, waves: Sequence[_Wave]) -> Level:
     task, route, tier, condition, concurrency = key
-    valid = [wave for wave in waves if all(usable(row) for row in wave)]
-    bad = [wave for wave in waves if not all(usable(row) for row in wave)]
+    valid = [wave for wave in waves if all(sound(row) for row in wave)]
+    bad = [wave for wave in waves if not all(sound(row) for row in wave)]
     excluded = Counter(reason for wave in bad for reason in _reasons(wave))
     rows = [row for wave in valid for row in wave]
     windows = [row.window for row in (wave[0] for wave in valid) if row.window is not None]

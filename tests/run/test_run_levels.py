@@ -183,18 +183,21 @@ def _finish(run: Path, results: Path) -> None:
         asyncio.run(resume(run, Progress(), folder=results))
 
 
-def test_a_wave_of_which_lines_are_missing_is_never_half_judged_and_done_again(tmp_path: Path) -> None:
-    """As `kill -9` leaves it: the journal ends after some of the lines of a wave."""
-    kept = 3
+def test_a_torn_wave_of_replays_is_done_again_as_a_whole_behind_the_prompts_still_in_the_cache(
+    tmp_path: Path,
+) -> None:
+    """As `kill -9` leaves it: the journal ends after three of the four lines of a wave."""
     with simulate("toy-target-only", speed=SPEED) as server:
         run = asyncio.run(start(order(suite(server.base_url), tmp_path), Progress()))
-    journal = run / "journal.jsonl"
-    lines = journal.read_bytes().splitlines(keepends=True)
-    places = [place for place, line in enumerate(lines) if b'"kind":"exchange"' in line]
-    journal.write_bytes(b"".join(lines[: places[kept]]) + lines[places[kept]][:50])
-    assert [row.verdict.reasons[0].id for row in measured(run)] == ["wave_incomplete"] * kept
-    _finish(run, tmp_path)
-    rows = measured(run)
-    assert [row.attempt for row in rows][: kept + 8] == [1] * kept + [2] * 4 + [1] * 4
-    assert len({one.prompt.salt for one in exchanges(run)[: kept + 8]}) == kept + 4
+        journal = run / "journal.jsonl"
+        lines = journal.read_bytes().splitlines(keepends=True)
+        ends = [place for place, line in enumerate(lines) if b'"kind":"exchange"' in line]
+        first = next(i for i, one in enumerate(exchanges(run)) if one.trial.condition == "replay")
+        torn = ends[first + 3]
+        journal.write_bytes(b"".join(lines[:torn]) + lines[torn][:50])
+        assert [row.verdict.reasons for row in measured(run)[:-3] if row.verdict.valid] == [()] * 4
+        assert [row.verdict.reasons[0].id for row in measured(run)[-3:]] == ["wave_incomplete"] * 3
+        asyncio.run(resume(run, Progress(), folder=tmp_path))
+    rows = measured(run)[first:]
+    assert [(row.condition, row.attempt) for row in rows[:7]] == [("replay", 1)] * 3 + [("replay", 2)] * 4
     assert all_valid(run)
