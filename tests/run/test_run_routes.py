@@ -119,7 +119,7 @@ async def run_and_kill(text: str, tmp_path: Path, trial: str) -> Path:
 
 def test_a_server_killed_in_mid_trial_is_started_again_and_the_trial_repeated(tmp_path: Path) -> None:
     port = free_port()
-    text = suite({"a": (port, serve(tmp_path, port, speed=0.5))}, replays=2)
+    text = suite({"a": (port, serve(tmp_path, port, speed=0.1))}, replays=2)
     text = text.replace("[suite]", "[suite]\nretry_invalid = 0")
     run = asyncio.run(run_and_kill(text, tmp_path, "a/256/replay/1.1"))
     (fall,) = events(run, "server-fell")
@@ -143,7 +143,7 @@ def test_a_server_killed_in_mid_trial_is_started_again_and_the_trial_repeated(tm
 def test_a_route_whose_server_falls_for_good_waits_and_the_others_go_on(tmp_path: Path) -> None:
     port = free_port()
     text = suite(
-        {"a": (port, serve(tmp_path, port, speed=0.5)), "b": (port, serve(tmp_path, port))},
+        {"a": (port, serve(tmp_path, port, speed=0.1)), "b": (port, serve(tmp_path, port))},
         more="restart = 0",
     )
     with pytest.raises(
