@@ -179,8 +179,8 @@ def _log_facts(session: Session) -> Iterable[Check]:
 async def _machine(session: Session) -> Iterable[Check]:
     """What each exporter tells; a study goes on without."""
     name, found = session.route.name, []
-    for source, look in session.machine.items():
-        values, problem = await look()
+    answers = await asyncio.gather(*(look() for look in session.machine.values()))
+    for source, (values, problem) in zip(session.machine, answers, strict=True):
         gauges = [f"{g} x {n}" if n > 1 else g for g, n in gauges_of(values).items()]
         text = problem or f"tells {', '.join(gauges)}"
         state: State = "warn" if problem else "ok"
@@ -228,12 +228,11 @@ def _context(suite: Suite, session: Session) -> Iterable[Check]:
 
 def _drafter(suite: Suite, session: Session) -> Iterable[Check]:
     """Tiers past a drafter limit that somebody states; what the context rules say of it is told there."""
-    facts, verdict = session.facts, session.context
+    facts, verdict, declared = session.facts, session.context, session.route.speculation
     limit = facts.drafter_limit
-    if limit is None or (verdict is not None and verdict.engine.drafter_limit == limit):
+    if declared is None or limit is None or (verdict is not None and verdict.engine.drafter_limit == limit):
         return
-    source = facts.sources.get("drafter_limit", "the server")
-    k = session.route.speculation.num_speculative_tokens if session.route.speculation else 0
+    source, k = facts.sources.get("drafter_limit", "the server"), declared.num_speculative_tokens
     for tier in suite.tiers:
         kind = past_drafter_limit(tier, suite.output_tokens, k, limit)
         if kind is None:
