@@ -32,16 +32,21 @@ from bench.cli import (
 from bench.cli.layout import pasteable
 from bench.errors import BenchError
 
-app = typer.Typer(
-    name="ctxbench",
-    help="Measures LLM servers at long context: cold, salted and replayed prompts, speculation that "
-    "pays or not, and the output length from which one route beats another.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+
+def _new() -> typer.Typer:
+    return typer.Typer(
+        name="ctxbench",
+        help="Measures LLM servers at long context: cold, salted and replayed prompts, speculation that "
+        "pays or not, and the output length from which one route beats another.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+app = _new()
 
 
 def _print_version(wanted: bool) -> None:
@@ -95,6 +100,26 @@ _command(suites, "llama", routes.llama)
 app.add_typer(suites, name="routes")
 
 
+def outline() -> typer.Typer:
+    """`app` for its own help alone: the same names and first lines, and no options behind them.
+
+    Making sense of the options of twenty commands takes longer than everything else in `--help`.
+    """
+    names = _new()
+    names.callback()(root)
+    for command in app.registered_commands:
+        names.command(command.name, help=inspect.getdoc(command.callback))(_nothing)
+    for group in app.registered_groups:
+        inner = typer.Typer(help=str(group.typer_instance.info.help) if group.typer_instance else None)
+        inner.command()(_nothing)
+        names.add_typer(inner, name=group.name)
+    return names
+
+
+def _nothing() -> None:
+    """Stands for a command whose options are not wanted."""
+
+
 PIPE_CLOSED = 141
 """What a shell calls a command that ended because nobody read on (128 + SIGPIPE), as with `| head`."""
 OUTPUT_LOST = 1
@@ -118,7 +143,7 @@ def main() -> None:
 def _exit_code() -> int | str | None:
     """Runs the command line; what it would exit with."""
     try:
-        app()
+        (outline() if sys.argv[1:] in ([], ["-h"], ["--help"]) else app)()
     except BenchError as error:
         _say(str(error))
         return error.exit_code
