@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 from analysis_cases import exchange, ids, run
-from wave_cases import measured, pages, wave
+from wave_cases import measured, pages, wave, with_start
 
-from bench.analysis.cells import alone, labelled
+from bench.analysis.cells import alone, labelled, sound, usable
 from bench.analysis.measure import Measurer, measure_all
 from bench.analysis.summary import summarise
 from bench.records import Failure, Samples, ServerFacts, Speculation, Usage
@@ -143,6 +143,8 @@ def test_ttft_of_a_loaded_server_is_no_witness_of_reuse() -> None:
         (7900, 0, "fallback", "speculation_fallback"),
         (1000, 0, "off", "speculation_off"),
         (7900, 40, "as declared", "drafts_past_limit"),
+        (7500, 40, "as declared", None),  # both together are past the limit, neither alone is
+        (7500, 0, "off", "speculation_off"),
     ],
 )
 def test_a_short_request_beside_a_long_one_is_judged_by_the_batch(
@@ -172,10 +174,20 @@ def test_preemption_is_a_finding_about_the_level_not_an_error() -> None:
 
 def test_a_restart_within_a_wave_is_found_on_the_pages_of_its_first_request() -> None:
     before, after = pages(2)
-    before = msgspec.structs.replace(before, values={**before.values, "process_start": 1.0})
-    after = msgspec.structs.replace(after, values={**after.values, "process_start": 2.0})
-    found = measured(wave(2, before=before, after=after))
+    found = measured(wave(2, before=with_start(before, 1.0), after=with_start(after, 2.0)))
     assert ["restart" in ids(one)[0] for one in found] == [True, True]
+
+
+def test_a_restart_within_a_wave_leaves_no_cold_prompt_from_before_it() -> None:
+    start, cold_end = (with_start(one, 1.0) for one in pages(2))
+    end = with_start(pages(2)[1], 2.0)
+    _, last = pages(2, since=end, cached=1984)
+    found = measured(
+        wave(2, before=start, after=cold_end),
+        wave(2, before=cold_end, after=end, name="w2", members=[{"sha": "p3"}, {"sha": "p4"}]),
+        wave(2, before=end, after=with_start(last, 2.0), name="w3", condition="replay"),
+    )
+    assert ["cold_before_restart" in ids(one)[0] for one in found] == [True, True]
 
 
 def test_waves_are_in_no_statistic_but_the_one_of_levels() -> None:
@@ -184,6 +196,7 @@ def test_waves_are_in_no_statistic_but_the_one_of_levels() -> None:
     rows = list(measure_all(run(), [single, *wave(2, before=after, after=pages(4)[1])]))
     assert len(rows) == 3 and all(row.verdict.valid for row in rows)
     assert [row.trial_id for row in alone(rows)] == ["r/1000/cold/1"]
+    assert [usable(row) for row in rows] == [True, False, False] and all(map(sound, rows))
     assert len(labelled(rows)) == 1
     (summary,) = summarise(rows)
     assert summary.valid == 1 and summary.estimates["ttft_s"].samples == 1

@@ -70,6 +70,11 @@ def pages(
     return before, page(**{name: before.values.get(name, 0.0) + rise for name, rise in rises.items()})
 
 
+def with_start(scrape: Scrape, process_start: float) -> Scrape:
+    """The page of a server process that started then."""
+    return msgspec.structs.replace(scrape, values={**scrape.values, "process_start": process_start})
+
+
 def measured(*waves: Sequence[Exchange], info: RunInfo | None = None) -> list[Measurement]:
     """Measurements of the last of several waves of one run."""
     measurer = Measurer(run() if info is None else info)
