@@ -23,7 +23,8 @@ def demo(
     """Measure three routes of a real engine on this machine: two lengths, three conditions.
 
     Starts target-only, 4-token and 8-token n-gram drafting on llama.cpp with a small model, which
-    is fetched once. One route works at a time. Example:
+    is fetched once. One route works at a time. With --simulated the exit code is 1 where a figure
+    is further from its truth than it may be. Example:
 
         ctxbench demo
     """
