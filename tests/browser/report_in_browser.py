@@ -110,6 +110,47 @@ def test_a_trial_opens_with_curve_facts_and_verdict(report: Path, tmp_path: Path
     in_browser(report, tmp_path / "profile", work)
 
 
+def test_the_first_screen_answers_and_a_tap_names_the_source(report: Path, tmp_path: Path) -> None:
+    async def work(page: Page) -> None:
+        for width, height, phone in ((1280, 900, False), (390, 844, True)):
+            await page.screen(width, height, phone=phone)
+            await page.run("scrollTo(0, 0)")
+            answer = "document.querySelector('.answers .spans')"
+            assert await page.run(f"{answer}.getBoundingClientRect().bottom") < height
+            assert "target-only up to" in await page.run(f"{answer}.innerText")
+            assert await page.run("document.getElementById('tip').checkVisibility()") is False
+            await page.run(f"{answer}.click()")
+            said = await page.run("document.getElementById('tip').innerText")
+            assert "total latencies" in said and "Witness" not in (await page.run(f"{answer}.innerText"))
+            box = await page.run(
+                "(r => [r.left, r.right])(document.getElementById('tip').getBoundingClientRect())"
+            )
+            assert box[0] >= 0 and box[1] <= width
+            await page.run("document.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }))")
+            assert await page.run("document.getElementById('tip').checkVisibility()") is False
+
+    in_browser(report, tmp_path / "profile", work)
+
+
+def test_every_number_in_the_list_of_trials_has_a_source(report: Path, tmp_path: Path) -> None:
+    async def work(page: Page) -> None:
+        cells = "[...document.querySelectorAll('#trial-table tr.trial td')]"
+        assert await page.run(f"{cells}.length") == 36 * 9
+        assert await page.run(f"{cells}.filter(cell => !cell.title).map(cell => cell.textContent)") == []
+
+    in_browser(report, tmp_path / "profile", work)
+
+
+def test_numbers_in_texts_sort_by_their_size(report: Path, tmp_path: Path) -> None:
+    async def work(page: Page) -> None:
+        table = "document.querySelector('[aria-label=\"Acceptance of drafts\"] table')"
+        await page.run(f"{table}.tHead.rows[0].cells[1].querySelector('button').click()")
+        tiers = await page.run(f"[...{table}.tBodies[0].rows].map(row => row.cells[1].textContent)")
+        assert tiers == sorted(tiers, key=lambda text: int(text.replace(",", ""))) and len(set(tiers)) == 2
+
+    in_browser(report, tmp_path / "profile", work)
+
+
 def test_trials_can_be_found_and_sorted(report: Path, tmp_path: Path) -> None:
     async def work(page: Page) -> None:
         await page.run(
