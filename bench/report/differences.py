@@ -35,7 +35,7 @@ def difference_lines(content: Content) -> list[str]:
     suite = msgspec.structs.replace(content.runs[0].info.suite, routes=tuple(routes))
     found = unexplained(suite, facts)
     lines = [
-        Told(f"routes differ not in speculation alone: {visible(one.text, 400)}", SOURCE)
+        Told(f"routes differ in more than speculation: {visible(one.text, 400)}", SOURCE)
         for one in found[:_MOST]
     ]
     return [*lines, *([f"and in {len(found) - _MOST} things more"] if len(found) > _MOST else [])]

@@ -26,7 +26,7 @@ from bench.servers.llama import default_model
 LONG_S = 600.0
 """Far longer than anything here takes: a machine may be busy."""
 MOMENTS = 10
-SPAN_S = 4.0
+SPAN_S = 3.5
 """From the first line on: starting a server, its checks, some trials, stopping it."""
 
 

@@ -327,4 +327,4 @@ def test_routes_that_differ_in_more_than_speculation_are_warned_of(tmp_path: Pat
         text = suite_text({"a": one.base_url, "b": other.base_url})
         found = [line for line in check_all(text, tmp_path) if line.name == "routes"]
     assert [line.state for line in found] == ["warn"]
-    assert found[0].text == ("they differ not in speculation alone: served limit: 32,768 (a), 16,384 (b)")
+    assert found[0].text == ("they differ in more than speculation: served limit: 32,768 (a), 16,384 (b)")

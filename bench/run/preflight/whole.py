@@ -45,7 +45,7 @@ def _differences(suite: Suite, facts: Mapping[str, ServerFacts]) -> list[Check]:
         return []
     found = unexplained(suite, facts)
     return [
-        Check(route="", name="routes", state="warn", text=f"they differ not in speculation alone: {one.text}")
+        Check(route="", name="routes", state="warn", text=f"they differ in more than speculation: {one.text}")
         for one in found
     ] or [Check(route="", name="routes", state="ok", text="no difference but the declared speculation")]
 
