@@ -15,6 +15,7 @@ from msgspec import Struct
 from bench.analysis.answers import Answer, Answers, Equivalence, Key, NeedleScore
 from bench.analysis.crossover import Arrival, Curves
 from bench.analysis.machine import PhaseUse, phase_uses
+from bench.analysis.verified import FOLDER, Verified, verified
 from bench.errors import JournalError
 from bench.journal import REPEATED, Entry, read_run
 from bench.records import (
@@ -105,6 +106,8 @@ class Content(Struct, frozen=True, kw_only=True):
     summaries: tuple[Summary, ...]
     comparisons: tuple[Comparison, ...]
     crossovers: tuple[Crossover, ...]
+    verified: tuple[Verified, ...] = ()
+    """What follow-up trials (`run --verify-crossover`) say of them, run by run."""
     details: tuple[Detail, ...]
     gaps: dict[str, GapCounts]
     """Route -> counts of inter-chunk gaps."""
@@ -175,7 +178,7 @@ def collect(paths: Sequence[Path], base: str | None = None) -> Content:
     """
     passes = [_Pass(path) for path in paths]
     measurements = _named([m for one in passes for m in one.measurements])
-    return assemble(
+    content = assemble(
         runs=tuple(one.run() for one in passes),
         measurements=measurements,
         details=tuple(detail for one in passes for detail in one.details),
@@ -187,6 +190,9 @@ def collect(paths: Sequence[Path], base: str | None = None) -> Content:
             answers={key: answer for one in passes for key, answer in one.answers.items()},
             left_out=sum(one.left_out for one in passes),
         ),
+    )
+    return msgspec.structs.replace(
+        content, verified=tuple(found for one in passes for found in one.verified())
     )
 
 
@@ -298,6 +304,17 @@ class _Pass:
             if one.concurrency == 1:  # those of a wave come all at once, after its last exchange
                 self._keep_curve(one)
                 self._keep_answer(one)
+
+    def verified(self) -> list[Verified]:
+        """What the follow-up of the run has shown of its crossovers."""
+        from bench.analysis.crossover import crossovers, one_way
+
+        folder = self._path / FOLDER
+        if not (folder / "run.json").exists():
+            return []
+        follow = _Pass(folder)
+        predicted = one_way(crossovers(self.measurements, curves=self.curves))
+        return verified(self.measurements, predicted, follow.measurements, follow.curves)
 
     def run(self) -> Run:
         told = [event.data for event in self._events if {"harness_s", "wall_s"} <= event.data.keys()]

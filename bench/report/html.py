@@ -81,7 +81,7 @@ def _texts(content: Content) -> dict[str, Any]:
         "spreads": sorted(WITH_SPREAD),
         "columns": [QUANTITIES[key] for key in TABLE],
         "choices": _choices(content),
-        "crossovers": words.crossover_lines(content),
+        "crossovers": [*words.crossover_lines(content), *words.verified_lines(content)],
         "levels": _present(level_table(content)),
         "compared": _present(words.comparison_table(content), acceptance_table(content)),
         "answered": _present(answers.needle_table(content), answers.greedy_table(content)),

@@ -44,7 +44,10 @@ def render(content: Content, pictures: Iterable[str] = ()) -> str:
         _tables(choice_table(content)),
         _section("Performance", _performance(grid(content)) if _has_singles(content) else ""),
         _tables(level_table(content)),
-        _section("Crossover", _listed(words.crossover_lines(content), "crossover")),
+        _section(
+            "Crossover",
+            _listed([*words.crossover_lines(content), *words.verified_lines(content)], "crossover"),
+        ),
         _tables(
             words.comparison_table(content),
             acceptance_table(content),

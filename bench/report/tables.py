@@ -34,7 +34,7 @@ def terminal(content: Content, width: int = WIDTH, *, show_all: bool = False) ->
     blocks.append(_notes(table, width))
     blocks.append(_block("excluded", _excluded(content, show_all), width))
     blocks.append(comparison(content, width))
-    blocks.append(_block("crossover", _crossovers(content), width))
+    blocks.append(_block("crossover", [*_crossovers(content), *words.verified_lines(content)], width))
     blocks.append(_block("look at", look_at(content), width))
     return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -104,11 +104,12 @@ def look_at(content: Content) -> list[str]:
         harness = words.harness_line(run)
         if harness is not None:
             lines.append(harness)
-    far = [one for one in content.crossovers if one.extrapolation is not None and one.extrapolation > 2]
+    tested = [one.crossover for one in content.verified if one.status != "not tested"]
+    far = [one for one in content.crossovers if (one.extrapolation or 0) > 2 and one not in tested]
     if far:
         lines.append(
             f"{len(far)} crossover{'s lie' if len(far) > 1 else ' lies'} more than twice beyond the "
-            "measured output length: verify before relying on it"
+            "measured output length: verify before relying on it (run --verify-crossover)"
         )
     return lines + words.boundary_lines(content)[:1]
 

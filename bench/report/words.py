@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from bench.analysis.prefill import PrefillLaw
+from bench.analysis.verified import sentence
 from bench.records import Comparison, Crossover, Estimate, Measurement, Reason
 from bench.report import sources
 from bench.report.content import Content, Run, cells
@@ -184,6 +185,11 @@ def crossover_lines(content: Content) -> list[str]:
     """All crossovers as sentences, by tier, condition and route."""
     several = _tasks(content) > 1
     return [Told(crossover_line(one, several), sources.crossover(one)) for one in content.crossovers]
+
+
+def verified_lines(content: Content) -> list[str]:
+    """What follow-up trials say of the crossovers that were extrapolated."""
+    return [Told(f"Verified: {sentence(one)}.", sources.crossover(one.crossover)) for one in content.verified]
 
 
 def reuse_lines(content: Content) -> list[str]:

@@ -17,6 +17,8 @@ from bench.journal import Journal, read_info
 from bench.plan.estimate import learn
 from bench.plan.suite import parse_suite
 from bench.records import Event, Measurement, RunInfo, ServerFacts, Verdict
+from bench.report.content import collect
+from bench.report.tables import terminal
 from bench.run.order import Order
 from bench.run.progress import Progress
 from bench.run.runner import FINISHED
@@ -87,6 +89,10 @@ def test_a_long_trial_on_each_route_shows_where_an_extrapolated_crossover_is(
     assert {one.output_tokens for one in plan} == {-int(-2.0 * predicted // 1)}
     assert "2 more trials, about" in said.stderr and "of at most 60 min" in said.stderr
     assert "verified: mtp2 against plain at 512 cold: predicted" in said.stdout
+    # the report shows it beside the prediction, which then needs no warning any more
+    shown = terminal(collect([run]))
+    assert "Verified: mtp2 against plain at 512 cold: predicted" in shown
+    assert "verify before relying" not in shown
     # nothing of it is in the run's own numbers, and no prompt is sent twice
     assert {m.output_tokens for m in load(run).measurements} == {32}
     assert not {e.prompt.salt for e in exchanges(run)} & {e.prompt.salt for e in exchanges(run / FOLDER)}
