@@ -1,6 +1,6 @@
 """Runs the benchmarks and writes benchmarks/RESULTS.md: `python -m benchmarks [name ...]`.
 
-Names: clock, client_cpu, memory, startup, report, study (all of them by default). Sections of
+Names: clock, pace, client_cpu, memory, startup, report, study (all of them by default). Sections of
 RESULTS.md that were not measured this time stay as they are.
 """
 
@@ -22,6 +22,7 @@ from bench.wire.host import environment
 RESULTS = Path(__file__).with_name("RESULTS.md")
 TITLES: dict[str, str] = {
     "clock": "Clock: our times against a server's own send times",
+    "pace": "Pace: how late the simulated server is, and the client beside it",
     "client_cpu": "CPU of reading streams",
     "memory": "Memory",
     "startup": "Start-up",
