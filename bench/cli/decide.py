@@ -56,7 +56,7 @@ def crossover(
     else:
         found = reuse_crossovers(loaded.measurements, reuse, base)
     if as_json:
-        print(json.dumps(analysis.as_json(found), allow_nan=False))
+        print(json.dumps(_with_verified(analysis.as_json(found), loaded), allow_nan=False))
         return
     shown = found if base else analysis.one_way(found)
     if not shown:
@@ -65,6 +65,29 @@ def crossover(
         )
         return
     _print_crossovers(loaded, shown, base if reuse is None else None)
+
+
+def _with_verified(found: list[dict[str, object]], loaded: _Loaded) -> list[dict[str, object]]:
+    """Adds what follow-up trials say of each crossover; `None` where there are none."""
+
+    def key(route: object, base: object, *cell: object) -> tuple[object, ...]:
+        return (frozenset((route, base)), *cell)
+
+    known = {
+        key(one.crossover.route, one.crossover.base, *(getattr(one.crossover, name) for name in _CELL)): {
+            "status": one.status,
+            "output_tokens": one.output_tokens,
+            "reached": one.reached,
+        }
+        for one in loaded.verified
+    }
+    return [
+        {**one, "verified": known.get(key(one["route"], one["base"], *(one[name] for name in _CELL)))}
+        for one in found
+    ]
+
+
+_CELL = ("tier", "condition", "task", "reused_tokens")
 
 
 def _print_crossovers(loaded: _Loaded, shown: Sequence[Crossover], base: str | None) -> None:
