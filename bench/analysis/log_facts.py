@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import cast
 
 import msgspec
 from msgspec import Struct
@@ -36,6 +37,8 @@ class LogFacts(Struct, frozen=True, kw_only=True):
     prefix_caching: bool | None = None
     runner: str | None = None
     """vLLM's model runner, `v1` or `v2`, where the log names it."""
+    flags: dict[str, str] = {}
+    """Arguments and configuration that bear on speed (`FLAGS`), as vLLM writes them at its start."""
     lines: dict[str, int] = {}
     """Field -> line number it was read from."""
 
@@ -56,7 +59,7 @@ class LogFacts(Struct, frozen=True, kw_only=True):
         sources = {renamed.get(name, name): f"server log, line {line}" for name, line in self.lines.items()}
         stated = {name: source for name, source in sources.items() if fields.get(name) is not None}
         extra = {"model_runner": self.runner, "full_length_requests": self.concurrency}
-        flags = {name: str(value) for name, value in extra.items() if value is not None}
+        flags = {**self.flags, **{name: str(value) for name, value in extra.items() if value is not None}}
         return ServerFacts(**fields, flags=flags, sources=stated)  # type: ignore[arg-type]
 
 
@@ -176,6 +179,7 @@ class FactBook:
             self.output_tokens_exact = False
         elif name in ("config", "args"):
             self._configuration(text, number)
+            self._flags(text, arguments=name == "args")
         elif name == "concurrency":
             self._keep(name, float(text[:15]), number)
         elif name in _WHOLE:
@@ -202,6 +206,39 @@ class FactBook:
                 value = match[1] == "True"
             self._keep(name, value, number)
 
+    def _flags(self, text: str, *, arguments: bool) -> None:
+        """Of a list of names and values only what is known to be no secret; the rest may hold keys.
+
+        `arguments`: the line lists all that differ from their default.
+        """
+        flags = dict(cast(dict[str, str], self._facts.get("flags", {})))
+        for name, pattern in FLAGS.items():
+            if match := pattern.search(text):
+                flags[name] = match[1].strip("'")
+            elif arguments and name in _ARGUMENTS:
+                flags.setdefault(name, "default")
+        self._facts["flags"] = flags
+
+
+_ARGUMENTS = ("max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "cpu_offload_gb")
+"""Flags that only the line of arguments names."""
+FLAGS = {
+    name: re.compile(rf"\b{name}(?:=|': )('[\w./+-]{{0,60}}'|[\w./+-]{{1,60}})")
+    for name in (
+        *_ARGUMENTS,
+        "dtype",
+        "quantization",
+        "kv_cache_dtype",
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "data_parallel_size",
+        "enforce_eager",
+        "enable_chunked_prefill",
+        "attention_backend",
+        "mamba_cache_mode",
+    )
+}
+"""What is taken of vLLM's lines of arguments and configuration, besides model and speculation."""
 
 _CONFIGURATION = {
     "model": re.compile(r"(?:^|[ ,{'])model(?:'?: |=)'([^']{1,200})'"),

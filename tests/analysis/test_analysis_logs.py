@@ -246,9 +246,24 @@ def test_facts_become_server_facts_that_name_their_line() -> None:
     facts = recorded("vllm-0.32-mtp2-over-limit").facts.server_facts()
     assert facts.kv_capacity_tokens == 1_398_016
     assert facts.drafter_limit == 4096
-    assert facts.flags == {"model_runner": "v1", "full_length_requests": "85.33"}
+    assert (facts.flags["model_runner"], facts.flags["full_length_requests"]) == ("v1", "85.33")
     assert facts.sources["kv_capacity_tokens"].startswith("server log, line ")
     assert "block_size" not in facts.sources
+
+
+def test_flags_that_bear_on_speed_are_taken_from_arguments_and_configuration() -> None:
+    flags = recorded("vllm-0.32-mtp2-over-limit").facts.flags  # --max-num-seqs 4 --dtype bfloat16, one rank
+    assert (flags["max_num_seqs"], flags["enforce_eager"]) == ("4", "True")
+    assert (flags["tensor_parallel_size"], flags["quantization"]) == ("1", "None")
+    assert flags["dtype"] == "torch.bfloat16"
+    assert flags["gpu_memory_utilization"] == "default"  # not among the arguments that were given
+
+
+def test_of_a_servers_arguments_no_key_is_ever_taken() -> None:
+    line = info(1, "non-default args: {'api_key': ['sk-mine'], 'max_num_seqs': 8, 'hf_token': 'hf-mine'}")
+    facts = analysed([line]).facts
+    assert facts.flags["max_num_seqs"] == "8"
+    assert "mine" not in str(facts)
 
 
 @pytest.mark.parametrize(
