@@ -50,7 +50,9 @@ def greedy_table(content: Content) -> Table | None:
     """Greedy answers side by side; `None` where no two can be compared."""
     rows, note = tuple(greedy_rows(content)), greedy_notes(content)
     return (
-        Table(title="Greedy answers", head=GREEDY_HEAD, rows=rows, note=note, right=(3, 4)) if rows else None
+        Table(title="Greedy answers", head=GREEDY_HEAD, rows=rows, note=note, right=(2, 3, 4))
+        if rows
+        else None
     )
 
 

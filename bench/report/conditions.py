@@ -21,7 +21,7 @@ NOTE = (
     "Scrapes are readings of the metrics page while an exchange was under way: how long one took (median, "
     "longest) and what share of the exchange they took together (median). Loop lag and CPU are the "
     "client's own: uncertainty (median) is the largest of its lag, its longest pause for collecting "
-    "garbage and 0.3 ms. Client clock."
+    "garbage and 0.3 ms. Client clock. A dash: not recorded by these exchanges."
 )
 
 

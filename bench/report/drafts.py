@@ -21,7 +21,8 @@ HEAD = (
 NOTE = (
     "Drafts are verification steps with a draft. Tokens/step is 1 + accepted tokens / drafts, tokens/chunk "
     "what the client received at once. A position counts as accepted / drafts; given those before, as "
-    "accepted / accepted at the position before it. Medians over valid trials; from the server's counters."
+    "accepted / accepted at the position before it. Medians over valid trials; from the server's counters. A "
+    "dash: the server does not count it, or (tokens/chunk) all text came at once."
 )
 
 

@@ -13,12 +13,13 @@ from bench.report.told import Table, Told
 
 HEAD = (
     "route", "TTFT of n cold prompt tokens", "worst miss", "prefill (tok/s)", "time per token (ms)",
-    "slowing (ms per 100k tokens)",
+    "slowing (ms/100k tok)",
 )  # fmt: skip
 NOTE = (
     "Laws are fitted to medians of tiers (client clock): TTFT to a + b n + c n^2 over cold prompts, time "
     "per token to a line over the mean context. The worst miss is the tier farthest from its law; two "
-    "tiers are met by any law. Prefill and time per token are what was measured at each tier."
+    "tiers are met by any law. Prefill and time per token are what was measured at each tier. A dash: one "
+    "tier gives no law, two test none."
 )
 
 

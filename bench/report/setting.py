@@ -14,7 +14,8 @@ def setting_rows(content: Content) -> tuple[list[str], list[list[str]]]:
     pairs = [(run.info, route) for run in content.runs for route in run.info.suite.routes]
     columns = [_setting(info, route) for info, route in pairs]
     names = list(dict.fromkeys(name for column in columns for name in column))
-    rows = [[name, *(column.get(name, MISSING) for column in columns)] for name in names]
+    missing = Told(MISSING, sources.UNTOLD)
+    rows = [[name, *(column.get(name, missing) for column in columns)] for name in names]
     return ["", *(route.name for _, route in pairs)], [row for row in rows if set(row[1:]) != {MISSING}]
 
 

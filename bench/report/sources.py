@@ -31,7 +31,8 @@ BOUNDARY = (
 )
 COMPARED = (
     "A ratio is route / against; the test is Wilcoxon's signed-rank or Mann-Whitney's, two-sided, at 5%. "
-    "Client clock; output tokens as the server counted them."
+    "Client clock; output tokens as the server counted them. A dash: one of the two has no such number, and "
+    "the performance table says why."
 )
 COUNTED = (
     "Measurements whose verdict carries this reason (docs/verdicts.md says what it means and what to do)."
@@ -40,6 +41,7 @@ NOTE = "Said by the run itself when it was planned; recorded in run.json."
 LIMIT = "Drafts and accepted tokens of the valid over-limit trials, from the server's counters and log."
 STATE = "Planned: the trials in run.json. Valid: trials with a measurement whose verdict is valid."
 TRIAL = "As planned in run.json: route/tier/condition/repeat; the verdict's reasons are in docs/verdicts.md."
+UNTOLD = "Neither the server nor the suite tells."
 TOKENIZER = "The tokenizer that counted the prompts of this route, recorded in run.json."
 TOKENIZE = (
     "The server's own /tokenize on a prompt of this length, timed once by this client after the trials; "

@@ -15,6 +15,7 @@ from bench.analysis.answers import Divergence, Equivalence, NeedleScore
 from bench.records import Event
 from bench.report import html, markdown, sources
 from bench.report.content import Content, collect
+from bench.report.quantities import MISSING
 from bench.report.told import Told, source_of
 
 FREE = {"definitions", "reproduce"}
@@ -22,7 +23,7 @@ FREE = {"definitions", "reproduce"}
 
 
 class Figures(HTMLParser):
-    """Cells and list entries with a digit in them, and whether each says where it comes from."""
+    """Cells and list entries with a digit or a dash, and whether each says where it comes from."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +53,8 @@ class Figures(HTMLParser):
             return
         cell = self._open.pop()
         footnote = cell["id"].startswith("note-")
-        if not re.search(r"\d", cell["text"]) or footnote or self._section in FREE:
+        said = re.search(r"\d", cell["text"]) or cell["text"].strip() == MISSING
+        if not said or footnote or self._section in FREE:
             return
         if cell["title"]:
             self.told += 1
@@ -98,8 +100,10 @@ def test_no_figure_of_the_page_is_without_a_source(which: str, run: Content) -> 
 
 def test_the_walk_over_the_page_finds_a_figure_without_a_source() -> None:
     figures = Figures()
-    figures.feed('<section id="x"><table><td title="why">1</td><td>2</td><td>none</td></table><li>3 x</li>')
-    assert (figures.untold, figures.told) == (["2", "3 x"], 1)
+    figures.feed(
+        '<section id="x"><table><td title="why">1</td><td>2</td><td>none</td><td>-</td></table><li>3 x</li>'
+    )
+    assert (figures.untold, figures.told) == (["2", "-", "3 x"], 1)
 
 
 def test_a_ratio_names_its_medians_its_spread_and_its_test(run: Content) -> None:
