@@ -27,10 +27,10 @@ def follow(route: str, tpot: float, tokens: int = 242) -> Measurement:
     return trial(route, 99.0, tpot, output=tokens, number=9, source="verify")
 
 
-def curve_of(row: Measurement, late: float = 1.0) -> Arrival:
-    """A stream whose steps take `late` times as long from token 100 on."""
+def curve_of(row: Measurement, late: float = 1.0, after: int = 100) -> Arrival:
+    """A stream whose steps take `late` times as long from a token on."""
     tokens = np.arange(1, (row.output_tokens or 0) + 1, dtype=float)
-    step = np.where(tokens[1:] > 100, late, 1.0) * (row.tpot_s or 0.0)
+    step = np.where(tokens[1:] > after, late, 1.0) * (row.tpot_s or 0.0)
     return tokens, 99.0 + np.concatenate([[0.0], np.cumsum(step)])
 
 
@@ -83,11 +83,13 @@ def test_what_cannot_be_judged_says_why() -> None:
     assert verified(BASE, PREDICTED, [], {}) == []
 
 
-def test_meeting_the_other_way_round_confirms_nothing() -> None:
-    rows = [follow("slow", 0.001), follow("fast", 0.03)]
-    (cold,) = [one for one in PREDICTED if one.condition == "cold"]
-    (found,) = verified(BASE, [cold], rows, {})
-    assert found.status == "not met"
+def test_a_lead_that_is_lost_again_confirms_nothing() -> None:
+    rows = [follow("slow", 0.02), follow("fast", 0.01)]
+    # fast leads from 101 tokens on; after 150 its steps take 0.06 s, and by 163 the lead is gone
+    known = {curve_key(r): curve_of(r, 6.0 if r.route == "fast" else 1.0, after=150) for r in rows}
+    (replay,) = [one for one in PREDICTED if one.condition == "replay"]
+    (found,) = verified(BASE, [replay], rows, known)
+    assert (found.status, found.output_tokens) == ("not met", None)
 
 
 def test_only_a_crossover_without_a_measured_curve_is_worth_a_trial() -> None:
