@@ -1,8 +1,11 @@
 """A whole command against the simulator: what `ctxbench run --no-report` costs beyond its server.
 
-    python -m benchmarks.study [requests]
+    python -m benchmarks.study [waves [requests in each]]
 
-The server's own time is what its `/truth` says each request took.
+Waves of 32 requests, released together: some 1 s to the first token, then 256 tokens at 100 tokens a
+second in chunks of 1 to 5. The server's own time is from the arrival of a wave's first request to its
+last chunk, as its `/truth` says; what is beyond it is everything else: starting, composing prompts,
+checks, settling, the journal. The report is made afterwards by a command of its own.
 """
 
 from __future__ import annotations
@@ -16,16 +19,52 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from bench.journal import read_entries
+from bench.records import Exchange
 from bench.wire.client import Client
 from bench.wire.loop import run
 
+OUTPUT = 256
+PROFILE = """
+name = "study"
+about = "32 sequences at once, in steps of 30 ms that give three tokens on average"
+model = "toy"
+max_model_len = 32768
+max_num_seqs = 64
+max_num_batched_tokens = 65536
+block_size = 16
+kv_capacity_tokens = 1048576
+answer_tokens = [40, 400]
+[timing]
+tokenize_tok_s = 5000000.0
+start_s = 0.97
+token_s = 0.0
+token2_s = 0.0
+cached_token_s = 0.0
+step_s = 0.03
+draft_s = 0.0
+context_s = 0.0
+sequence_s = 0.0
+[speculation]
+method = "mtp"
+num_speculative_tokens = 4
+drafter_limit = 32768
+past_limit = "no-drafts"
+block_drop = 1
+[[speculation.acceptance]]
+context = 0
+per_position = [0.8, 0.6, 0.4, 0.2]
+"""
 SUITE = """
 [suite]
 name = "study"
 tiers = [512]
 conditions = ["cold"]
-output_tokens = 256
-repeats = {repeats}
+output_tokens = {output}
+repeats = {waves}
+concurrency = [{together}]
 seed = 1
 warmup = "none"
 [prompt]
@@ -33,18 +72,26 @@ corpus = "synthetic"
 [[route]]
 name = "simulated"
 base_url = "{base_url}"
+speculation = {{ method = "mtp", num_speculative_tokens = 4 }}
 """
 
 
-def measure(requests: int = 128, speed: float = 20.0) -> dict[str, Any]:
-    command = [sys.executable, "-m", "bench", "serve", "simulator", "--profile", "toy-target-only"]
-    with subprocess.Popen([*command, "--speed", str(speed)], stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            base_url = json.loads(server.stdout.readline())["base_url"]
-            return run_study(base_url, requests)
-        finally:
-            server.terminate()
+class Spent:
+    """CPU and wall seconds, and the peak memory, of commands run one after the other."""
+
+    def run(self, *arguments: str) -> dict[str, float]:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        started = time.monotonic()
+        command = [sys.executable, "-m", "bench", *arguments]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=900)
+        wall_s = time.monotonic() - started
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        scale = 1e6 if sys.platform == "darwin" else 1e3
+        return {
+            "wall_s": wall_s,
+            "cpu_s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+            "peak_mb": after.ru_maxrss / scale,
+        }
 
 
 async def told(base_url: str) -> Any:
@@ -52,30 +99,69 @@ async def told(base_url: str) -> Any:
         return await client.get_json(f"{client.origin}/truth")
 
 
-def run_study(base_url: str, requests: int) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        suite = Path(folder) / "suite.toml"
-        suite.write_text(SUITE.format(repeats=requests, base_url=base_url), encoding="utf-8")
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        started = time.monotonic()
-        arguments = ["run", str(suite), "--results", folder, "--no-report", "--quiet"]
-        subprocess.run(
-            [sys.executable, "-m", "bench", *arguments], check=True, stdout=subprocess.DEVNULL, timeout=600
-        )
-        wall = time.monotonic() - started
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    truth = run(told(base_url))
-    server_s = sum(request["total_s"] or 0.0 for request in truth["requests"])
-    scale = 1e6 if sys.platform == "darwin" else 1e3
-    return {
-        "requests": len(truth["requests"]),
-        "wall_s": wall,
-        "server_s": server_s,
-        "beyond_server_s": wall - server_s,
-        "cpu_s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-        "peak_mb": after.ru_maxrss / scale,
-    }
+def measure(waves: int = 4, together: int = 32) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        profile = folder / "study.toml"
+        profile.write_text(PROFILE, encoding="utf-8")
+        command = [sys.executable, "-m", "bench", "serve", "simulator", "--profile", str(profile)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            try:
+                assert server.stdout is not None
+                base_url = json.loads(server.stdout.readline())["base_url"]
+                return run_study(folder, base_url, waves, together)
+            finally:
+                server.terminate()
+
+
+def run_study(folder: Path, base_url: str, waves: int, together: int) -> list[dict[str, Any]]:
+    suite = folder / "suite.toml"
+    suite.write_text(
+        SUITE.format(output=OUTPUT, waves=waves, together=together, base_url=base_url), encoding="utf-8"
+    )
+    results = folder / "results"
+    spent = Spent()
+    measured = spent.run("run", str(suite), "--results", str(results), "--no-report", "--quiet")
+    [path] = [each for each in results.iterdir() if each.is_dir()]
+    reported = spent.run("report", str(path))
+    truth = [one for one in run(told(base_url))["requests"] if one["max_tokens"] == OUTPUT]
+    exchanges = [one for one in read_entries(path) if isinstance(one, Exchange) and one.purpose == "trial"]
+    assert len(exchanges) == len(truth) == waves * together, (len(exchanges), len(truth))
+    assert all(one.failure is None for one in exchanges)
+    truth.sort(key=lambda one: one["arrived_ns"])
+    server_s = sum(own_time_s(truth[first : first + together]) for first in range(0, len(truth), together))
+    errors_ms = np.array(ttft_errors_ms(exchanges, truth))
+    nothing = {"server_s": 0.0, "beyond_server_s": 0.0, "ttft_mean_error_ms": 0.0, "ttft_p99_error_ms": 0.0}
+    return [
+        {
+            "command": "run --no-report",
+            "requests": len(exchanges),
+            **measured,
+            "server_s": server_s,
+            "beyond_server_s": measured["wall_s"] - server_s,
+            "ttft_mean_error_ms": float(errors_ms.mean()),
+            "ttft_p99_error_ms": float(np.percentile(errors_ms, 99)),
+        },
+        {"command": "report", "requests": len(exchanges), **reported, **nothing},
+    ]
+
+
+def own_time_s(wave: list[Any]) -> float:
+    """From the first request's arrival to the last chunk."""
+    last_ns = max(one["chunk_sent_ns"][-1] for one in wave)
+    return float(last_ns - min(one["arrived_ns"] for one in wave)) / 1e9
+
+
+def ttft_errors_ms(exchanges: list[Exchange], truth: list[Any]) -> list[float]:
+    """(first text - sent) - (first chunk sent - request arrived). Requests arrive as they were sent."""
+    errors = []
+    for ours, theirs in zip(sorted(exchanges, key=lambda one: one.sent_ns), truth, strict=True):
+        columns = zip(ours.chunks.at_ns, ours.chunks.chars, strict=True)
+        first_ns = next(at_ns for at_ns, chars in columns if chars)
+        errors.append((first_ns - (theirs["chunk_sent_ns"][0] - theirs["arrived_ns"])) / 1e6)
+    return errors
 
 
 if __name__ == "__main__":
-    print(measure(*(int(argument) for argument in sys.argv[1:])))
+    for row in measure(*(int(argument) for argument in sys.argv[1:])):
+        print({key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()})
