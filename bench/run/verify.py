@@ -41,6 +41,8 @@ class Target(Struct, frozen=True, kw_only=True):
     tier: int
     """As the suite has it."""
     tokens: int
+    note: str = ""
+    """What its reader must know."""
 
 
 class FollowUp(Struct, frozen=True, kw_only=True):
@@ -55,7 +57,10 @@ class FollowUp(Struct, frozen=True, kw_only=True):
 
     def lines(self) -> list[str]:
         """For people, before anything is sent."""
-        found = [f"verify: {_named(t.crossover)}: {t.tokens:,} output tokens on both" for t in self.targets]
+        found = [
+            f"verify: {_named(one.crossover)}: {one.tokens:,} output tokens on both{one.note}"
+            for one in self.targets
+        ]
         if self.trials:
             cost = words(self.estimate.total_s or 0.0)
             again = "; servers of this run start again" if any(r.server for r in self.suite.routes) else ""
@@ -162,7 +167,16 @@ def _target(info: RunInfo, one: Crossover) -> Target | str:
     tokens = tokens_wanted(one) if limit is None else min(tokens_wanted(one), limit - tier)
     if tokens < _SHORT * (one.output_tokens or 0.0):
         return f"prompt and output would pass the {limit:,} tokens that one of the servers holds"
-    return Target(crossover=one, tier=tier, tokens=tokens)
+    return Target(crossover=one, tier=tier, tokens=tokens, note=_drafter_note(info, one, tier + tokens))
+
+
+def _drafter_note(info: RunInfo, one: Crossover, end: int) -> str:
+    for route in map(plain_route, (one.route, one.base)):
+        facts = info.facts.get(route)
+        limit = facts.drafter_limit if facts is not None else None
+        if limit is not None and one.tier < limit < end:
+            return f"; {route} drafts only up to {limit:,} tokens, which they pass"
+    return ""
 
 
 def _limit(info: RunInfo, labels: Sequence[str]) -> int | None:

@@ -117,8 +117,10 @@ def test_a_follow_up_that_was_cut_off_goes_on_with_the_run(suite: Path, tmp_path
         def begin(self, *_: object) -> None:
             raise Cut
 
+    progress = CutShort()
     with pytest.raises(Cut):
-        asyncio.run(verify(run, CutShort(), folder=suite.parent, budget_s=3600))
+        asyncio.run(verify(run, progress, folder=suite.parent, budget_s=3600))
+    assert progress.path == run  # whoever cut it off is told to resume the run, not its follow-up
     plan = read_info(run / FOLDER).plan
     assert not exchanges(run / FOLDER)
     # the plan is there already, so neither option is needed again
@@ -175,6 +177,7 @@ def planning(budget_s: float, *, served: int = 100_000, kv: int = 100_000, outpu
         for route, ttft in (("plain", tier / 1000), ("mtp2", tier / 1000 + more))
     ]
     info = info_of(suite_text=text, suite=suite, served=served, kv=kv)
+    info.facts["mtp2"] = structs.replace(info.facts["mtp2"], drafter_limit=drafter)
     models = {name: learn(name, rows) for name in ("plain", "mtp2")}
     return within(info, one_way(crossovers(rows)), models, budget_s)
 
@@ -217,6 +220,11 @@ def test_no_trial_passes_the_served_limit_or_the_room_for_its_cache() -> None:
     assert found.left_out[0].endswith("would pass the 4,520 tokens that one of the servers holds")
     full = planning(3600, kv=4000 + 520)
     assert full.left_out == found.left_out
+
+
+def test_an_output_that_outlives_the_drafter_is_told_before_it_is_sent() -> None:
+    assert "mtp2 drafts only up to 4,500 tokens, which they pass" in planning(3600, drafter=4500).lines()[1]
+    assert not any("drafts only" in line for line in planning(3600, drafter=4602).lines())
 
 
 def test_a_crossover_that_only_lines_have_shown_is_verified_inside_the_window_too() -> None:
