@@ -19,7 +19,7 @@ from bench.prompting.compose import Prompt
 from bench.records import Exchange, Samples, Scrape, Trial, Wave
 from bench.run.progress import Phase, Progress
 from bench.run.session import Session
-from bench.run.wave import Member, Released, release
+from bench.run.wave import Member, Released, release, uncut
 from bench.wire.client import Prepared, Raw, finish
 from bench.wire.lag import LagMeter
 from bench.wire.machine import MachineSampler
@@ -138,36 +138,41 @@ class Exchanger:
             out, samples = await self._release(session, [prepared for prepared, _ in ready])
             client = window.close()
         self.server_s += time.monotonic() - started
-        self.interrupted = self.interrupted or out.interrupted
-        wave = Wave(id=name, size=len(members), released_ns=out.at_ns)
-        found = []
-        for raw, member, (prepared, fields) in zip(out.raws, members, ready, strict=True):
-            exchange = await finish(
-                raw,
-                prepared,
-                trial=member.trial,
-                prompt=member.prompt.recipe,
-                request=fields,
-                attempt=attempt,
-                purpose=purpose,
-                engine=session.dialect.name,
+
+        async def recorded() -> list[Exchange]:
+            wave = Wave(id=name, size=len(members), released_ns=out.at_ns)
+            found = []
+            for raw, member, (prepared, fields) in zip(out.raws, members, ready, strict=True):
+                exchange = await finish(
+                    raw,
+                    prepared,
+                    trial=member.trial,
+                    prompt=member.prompt.recipe,
+                    request=fields,
+                    attempt=attempt,
+                    purpose=purpose,
+                    engine=session.dialect.name,
+                )
+                found.append(msgspec.structs.replace(exchange, client=client, wave=wave))
+            found[0] = msgspec.structs.replace(
+                found[0],
+                before=before,
+                samples=samples,
+                machine=machine.samples(out.raws[0].sent_ns, out.last_ns),
+                idle_wait_s=idle_s,
             )
-            found.append(msgspec.structs.replace(exchange, client=client, wave=wave))
-        found[0] = msgspec.structs.replace(
-            found[0],
-            before=before,
-            samples=samples,
-            machine=machine.samples(out.raws[0].sent_ns, out.last_ns),
-            idle_wait_s=idle_s,
-        )
-        if session.metrics_url is None or before is None or out.interrupted:
-            return found
-        return await self._settle_wave(session, found, before, f"{page}-after")
+            return await self._settle_wave(session, found, before, f"{page}-after")
+
+        found, interrupted = await uncut(recorded())
+        self.interrupted = self.interrupted or out.interrupted or interrupted
+        return found
 
     async def _settle_wave(
-        self, session: Session, found: list[Exchange], before: Scrape, name: str
+        self, session: Session, found: list[Exchange], before: Scrape | None, name: str
     ) -> list[Exchange]:
         """Waits until the counters hold the requests of a wave all together."""
+        if session.metrics_url is None or before is None or any(map(_is_cut_off, found)):
+            return found
         first, *others = found
         failure = next((one.failure for one in found if one.failure is not None), None)
         whole = msgspec.structs.replace(first, usage=usage_of(found), failure=failure)

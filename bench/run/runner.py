@@ -33,7 +33,7 @@ from bench.run.lifecycle.care import Caretaker
 from bench.run.lifecycle.stage import Stage
 from bench.run.progress import Progress
 from bench.run.reset import RESET, probe_tokens, proof, reset_cache
-from bench.run.wave import Member
+from bench.run.wave import Member, uncut
 
 Purpose = Literal["trial", "warmup", "prime"]
 Wave = tuple[Trial, ...]
@@ -314,11 +314,15 @@ class Runner:
         if log is not None:
             await log.mark()
         found = await self._exchanger.perform_wave(self._sessions[wave[0].route], members, attempt, purpose)
-        if log is not None:
-            whole = await log.excerpt_for(as_one(found))
-            found[0] = msgspec.structs.replace(found[0], log=whole.log)
-        await self._keep(found)
-        if self._exchanger.interrupted:
+
+        async def kept() -> None:
+            if log is not None:
+                whole = await log.excerpt_for(as_one(found))
+                found[0] = msgspec.structs.replace(found[0], log=whole.log)
+            await self._keep(found)
+
+        _, interrupted = await uncut(kept())
+        if interrupted or self._exchanger.interrupted:
             raise asyncio.CancelledError  # it was held back until the exchanges were in the journal
         await self._look_after(next((one for one in found if one.failure is not None), None))
         return found

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -13,6 +14,8 @@ from bench.records import Trial
 from bench.run.progress import Progress
 from bench.wire.client import Client, Prepared, Raw
 from bench.wire.exchange import Onlooker
+
+T = TypeVar("T")
 
 
 class Member(Struct, frozen=True, kw_only=True, eq=False):
@@ -68,6 +71,22 @@ async def release(
     finally:
         progress.together = 1
     return Released(raws=[task.result() for task in tasks], at_ns=at_ns, interrupted=False)
+
+
+async def uncut(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
+    """What takes a moment and must not be lost, brought to its end; and whether Ctrl-C came meanwhile.
+
+    A second cancellation ends it.
+    """
+    task = asyncio.create_task(work)
+    try:
+        return await asyncio.shield(task), False
+    except asyncio.CancelledError:
+        current = asyncio.current_task()
+        if task.cancelled() or current is None:
+            raise
+        current.uncancel()
+        return await task, True
 
 
 def _onlooker(progress: Progress, sizes: list[int], place: int) -> Onlooker:

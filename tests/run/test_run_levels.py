@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -150,10 +151,11 @@ def test_a_wave_that_missed_is_replayed_behind_a_new_cold_wave(tmp_path: Path) -
     ]
 
 
-async def _interrupted(one: Order, progress: Progress) -> None:
-    """Starts a run, and cancels it as Ctrl-C does when all streams of a wave have been let go."""
+async def _interrupted(one: Order, when: Callable[[Progress], bool]) -> None:
+    """Starts a run, and cancels it as Ctrl-C does once `when` is so."""
+    progress = Progress()
     task = asyncio.create_task(start(one, progress))
-    while progress.together < 4 and not task.done():
+    while not when(progress) and not task.done():
         await asyncio.sleep(0.005)
     task.cancel()
     await task
@@ -162,7 +164,8 @@ async def _interrupted(one: Order, progress: Progress) -> None:
 def test_ctrl_c_in_a_wave_keeps_every_stream_and_the_rest_is_done_on_resume(tmp_path: Path) -> None:
     with simulate("toy-target-only", speed=0.05) as server:
         with pytest.raises(asyncio.CancelledError):
-            asyncio.run(_interrupted(order(suite(server.base_url), tmp_path), Progress()))
+            let_go = _interrupted(order(suite(server.base_url), tmp_path), lambda now: now.together == 4)
+            asyncio.run(let_go)
         run = only_run(tmp_path)
         cut = exchanges(run)
         assert [one.failure.kind for one in cut if one.failure] == ["cancelled"] * 4
@@ -174,6 +177,22 @@ def test_ctrl_c_in_a_wave_keeps_every_stream_and_the_rest_is_done_on_resume(tmp_
         ("a/512/replay/1.1@4", 1, "trial", 4),
     ]
     assert all_valid(run)
+
+
+def test_ctrl_c_while_a_wave_settles_keeps_it_and_its_last_page(tmp_path: Path) -> None:
+    # Pages come half a second late, so that there is time to interrupt.
+    server = simulate("toy-target-only", speed=SPEED, faults=["metrics-late"])
+    with server, pytest.raises(asyncio.CancelledError):
+        settling = _interrupted(
+            order(suite(server.base_url), tmp_path),
+            lambda now: now.phase == "settling" and now.trial is not None,
+        )
+        asyncio.run(settling)
+    run = only_run(tmp_path)
+    found = exchanges(run)
+    assert found and {one.failure for one in found} == {None}
+    assert [one.after is not None for one in found] == [True, False, False, False] * (len(found) // 4)
+    assert "wave_incomplete" not in {reason.id for row in measured(run) for reason in row.verdict.reasons}
 
 
 def _finish(run: Path, results: Path) -> None:
