@@ -54,7 +54,7 @@ def render(content: Content, plots: Sequence[Plot] = ()) -> str:
         css=Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
         script=Markup(script),  # noqa: S704 - our own file
         script_hash=_hash(script),
-        plots=[_plot(plot) for plot in plots],
+        plots=[_plot(plot, content) for plot in plots],
     )
 
 
@@ -152,12 +152,13 @@ def visible_lines(text: str) -> str:
     return "\n".join(" " * (len(line) - len(line.lstrip(" "))) + visible(line, 500) for line in lines)
 
 
-def _plot(plot: Plot) -> dict[str, Any]:
+def _plot(plot: Plot, content: Content) -> dict[str, Any]:
     title = str(escape(plot.title))
     return {
         "name": plot.name,
         "title": plot.title,
         "caption": plot.caption,
+        "source": visible(sources.plotted(plot.name, content), SOURCE_SHOWN),
         # matplotlib escapes every text it draws.
         "svg": Markup(inline_svg(plot.svg, plot.name, title)),  # noqa: S704
     }

@@ -104,6 +104,11 @@ DERIVED: dict[str, tuple[str, str, str]] = {
         "step.",
         CLOCK + "; output tokens as the server counted them",
     ),
+    "timeline": (
+        "timeline",
+        "Text as it arrived, and the gauge of the KV cache as it was sampled meanwhile, of one exchange.",
+        "client clock; the server's metrics page",
+    ),
     "scrape": (
         "scrapes",
         "Fetching the metrics page during an exchange: median and longest, and their sum / the exchange.",
@@ -225,3 +230,26 @@ def measured(having: tuple[Measurement, ...], key: str, how: str = "Median over 
 def written(value: float | None, key: str) -> str:
     """A measured quantity as the tables write it."""
     return write(value, QUANTITIES[key].style)
+
+
+_PLOTTED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "total_latency": (("ttft_s", "tpot_s"), ("crossover", "interval", "range")),
+    "winner_map": ((), ("prefill", "decode")),
+    "ttft": (("ttft_s",), ("prefill",)),
+    "decode": (("decode_tok_s",), ()),
+    "acceptance": (("acceptance",), ("position",)),
+    "reuse": (("prefix_reuse",), ()),
+    "timeline": ((), ("timeline",)),
+    "gaps": (("icl_p50_s",), ()),
+    "order": (("ttft_s",), ("drift",)),
+}
+"""Plot -> the measured quantities in it, and the derived ones."""
+
+
+def plotted(name: str, content: Content) -> str:
+    """Of a plot, by its name (of several tasks: `decode-needle`)."""
+    keys, others = _PLOTTED[name.partition("-")[0]]
+    valid = tuple(one for one in content.measurements if one.verdict.valid)
+    texts = [f"{QUANTITIES[key].label}: {measured(valid, key, '')}".rstrip() for key in keys]
+    texts += [f"{DERIVED[key][0]}: {derived(key)}" for key in others]
+    return " ".join(text[0].upper() + text[1:] for text in texts)

@@ -15,6 +15,7 @@ from bench.analysis.answers import Divergence, Equivalence, NeedleScore
 from bench.records import Event
 from bench.report import html, markdown, sources
 from bench.report.content import Content, collect
+from bench.report.plots import PLOTS
 from bench.report.quantities import MISSING
 from bench.report.told import Told, source_of
 
@@ -104,6 +105,14 @@ def test_the_walk_over_the_page_finds_a_figure_without_a_source() -> None:
         '<section id="x"><table><td title="why">1</td><td>2</td><td>none</td><td>-</td></table><li>3 x</li>'
     )
     assert (figures.untold, figures.told) == (["2", "-", "3 x"], 1)
+
+
+def test_every_plot_names_what_it_shows_and_who_witnessed_it(run: Content) -> None:
+    for name in PLOTS:
+        text = sources.plotted(name, run)
+        assert len(text) > 60 and "Witness: " in text, name
+    assert sources.plotted("decode-needle", run) == sources.plotted("decode", run)
+    assert sources.plotted("winner_map", run).startswith("Prefill law: Least squares")
 
 
 def test_a_ratio_names_its_medians_its_spread_and_its_test(run: Content) -> None:
