@@ -156,7 +156,14 @@ def test_a_budget_for_verification_needs_verification(suite: Path, tmp_path: Pat
 # --- Planning, without a server ---------------------------------------------------------------------
 
 
-def planning(budget_s: float, *, served: int = 100_000, kv: int = 100_000, output: int = 64) -> FollowUp:
+def planning(
+    budget_s: float,
+    *,
+    served: int = 100_000,
+    kv: int = 100_000,
+    drafter: int | None = None,
+    output: int = 64,
+) -> FollowUp:
     """Two routes at two tiers: 10 s and 40 s more to the first token, won back at 0.08 s a token."""
     text = suite_text({"plain": "http://127.0.0.1:1/v1", "mtp2": "http://127.0.0.1:2/v1"})
     suite = parse_suite(text.replace("[256, 512]", "[1000, 4000]"))
