@@ -39,7 +39,7 @@ _DROPPED = (
 
 def level_table(content: Content) -> Table | None:
     """One row a level; `None` where nothing ran together."""
-    rows = tuple(_row(level, content) for level in content.levels)
+    rows = tuple(_row(level, content) for level in _in_order(content))
     right = tuple(place for place in range(1, len(HEAD)) if place != 2)
     return Table(title=TITLE, head=HEAD, rows=rows, note=NOTE, right=right) if rows else None
 
@@ -75,6 +75,17 @@ def concurrency_line(content: Content) -> str:
         f"Up to {most} requests at once, in waves of prompts of one length; nothing is said about more, or "
         "about requests that come at other times."
     )
+
+
+def _in_order(content: Content) -> list[Level]:
+    """By task, tier and condition; routes as in the suite, the lowest level first."""
+    places = {route: place for place, route in enumerate(content.routes)}
+
+    def place(level: Level) -> tuple[str, int, str, int, int]:
+        route = places.get(level.route, len(places))
+        return level.task, level.tier, level.condition, route, level.concurrency
+
+    return sorted(content.levels, key=place)
 
 
 def _row(level: Level, content: Content) -> tuple[str, ...]:
