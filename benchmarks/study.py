@@ -23,13 +23,15 @@ import numpy as np
 
 from bench.journal import read_entries
 from bench.records import Exchange
+from bench.servers import simulator
 from bench.wire.client import Client
 from bench.wire.loop import run
 
 OUTPUT = 256
+TOKENIZER = Path(simulator.__file__).with_name("tokenizer.json")
 PROFILE = """
 name = "study"
-about = "32 sequences at once, in steps of 30 ms that give three tokens on average"
+about = "32 sequences at once, 30 ms of prefill each, in steps of 30 ms that give three tokens on average"
 model = "toy"
 max_model_len = 32768
 max_num_seqs = 64
@@ -39,7 +41,7 @@ kv_capacity_tokens = 1048576
 answer_tokens = [40, 400]
 [timing]
 tokenize_tok_s = 5000000.0
-start_s = 0.97
+start_s = 0.03
 token_s = 0.0
 token2_s = 0.0
 cached_token_s = 0.0
@@ -69,6 +71,7 @@ seed = 1
 warmup = "none"
 [prompt]
 corpus = "synthetic"
+tokenizer = "{tokenizer}"
 [[route]]
 name = "simulated"
 base_url = "{base_url}"
@@ -117,7 +120,8 @@ def measure(waves: int = 4, together: int = 32) -> list[dict[str, Any]]:
 def run_study(folder: Path, base_url: str, waves: int, together: int) -> list[dict[str, Any]]:
     suite = folder / "suite.toml"
     suite.write_text(
-        SUITE.format(output=OUTPUT, waves=waves, together=together, base_url=base_url), encoding="utf-8"
+        SUITE.format(output=OUTPUT, waves=waves, together=together, base_url=base_url, tokenizer=TOKENIZER),
+        encoding="utf-8",
     )
     results = folder / "results"
     spent = Spent()

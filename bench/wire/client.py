@@ -35,6 +35,7 @@ STREAM_LIMIT = 1024 * 1024 * 1024
 """Bytes of a measured answer: some four million events."""
 _HEADER_LIMIT = 64
 _USER_AGENT = "ctxbench"
+_PATIENT: dict[str, float | None] = {"connect": None, "read": None, "write": None, "pool": None}
 
 
 _T = TypeVar("_T")
@@ -86,9 +87,8 @@ class Client:
         self._connect_s = connect_s
         self._given = transport
         self._ruler = transport is None and self._proxy is None
-        self._control: httpx.AsyncClient | None = None
+        self._control: httpx.AsyncBaseTransport | None = None
         self._measured: httpx.AsyncBaseTransport | None = None
-        self._warmer: httpx.AsyncClient | None = None  # the same transport, for ordinary requests
         self._gate = asyncio.Lock()
         self._blocks = Blocks()
 
@@ -104,18 +104,19 @@ class Client:
             measured = RulerTransport(context, limit=CONTROL_LIMIT)
         else:
             control = measured = self._given or _aiohttp_transport(context(), self._proxy)
-        self._control = httpx.AsyncClient(transport=control, trust_env=False)
-        self._measured = measured
-        self._warmer = httpx.AsyncClient(transport=measured, trust_env=False)
+        # Straight to the transports: what httpx's client would add (redirects, cookies, authentication
+        # flows, proxies of the environment) is not wanted, and its time would lie between the release
+        # of many streams.
+        self._control, self._measured = control, measured
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for client in (self._warmer, self._control):
-            if client is not None:
-                await client.aclose()
-        self._control = self._measured = self._warmer = None
+        for transport in {self._measured, self._control}:  # one and the same where one was given
+            if transport is not None:
+                await transport.aclose()
+        self._control = self._measured = None
 
     # --- control requests
 
@@ -176,8 +177,8 @@ class Client:
         For exchanges that are released together, `connections` is how many. Servers close idle
         connections after seconds. Raises EngineError.
         """
-        client = self._open(self._warmer)
-        requests = (self._request("GET", path, timeout_s, None, client=client) for _ in range(connections))
+        transport = self._open(self._measured)
+        requests = (self._request("GET", path, timeout_s, None, transport) for _ in range(connections))
         # All are under way before the first is answered, so that none uses another's connection.
         for outcome in await asyncio.gather(*requests, return_exceptions=True):
             if isinstance(outcome, BaseException):
@@ -225,13 +226,11 @@ class Client:
         recorder: Recorder,
         headers: dict[str, str],
     ) -> None:
-        timeout = {"connect": prepared.timeouts.connect_s, "read": None, "write": None, "pool": None}
+        timeout = {**_PATIENT, "connect": prepared.timeouts.connect_s}
         request = prepared.request
         request.extensions = {"timeout": timeout, "recorder": recorder}
         if not self._ruler:
             recorder.start(time.monotonic_ns())
-        # Straight to the transport: what httpx's client would add (redirects, cookies, authentication
-        # flows) is not wanted here, and its time would lie between the release of many streams.
         response = await transport.handle_async_request(request)
         try:
             headers.update(_headers(response.headers))
@@ -254,9 +253,9 @@ class Client:
         path_or_url: str,
         timeout_s: float,
         body: bytes | None,
-        client: httpx.AsyncClient | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> Reply:
-        client = client or self._open(self._control)
+        transport = transport or self._open(self._control)
         url = self._resolve(path_or_url)
         headers = self._headers(url)
         if body is not None:
@@ -265,9 +264,11 @@ class Client:
         name = f"{method} {url}"
         try:
             async with asyncio.timeout(timeout_s):
-                timeout = httpx.Timeout(None, connect=min(timeout_s, self._connect_s))
-                request = client.build_request(method, url, content=body, headers=headers, timeout=timeout)
-                response = await client.send(request, stream=True)
+                limits = {**_PATIENT, "connect": min(timeout_s, self._connect_s)}
+                request = httpx.Request(
+                    method, url, content=body, headers=headers, extensions={"timeout": limits}
+                )
+                response = await transport.handle_async_request(request)
                 try:
                     text = await _bounded(response)
                 finally:
