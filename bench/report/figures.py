@@ -18,23 +18,27 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from bench.records import Crossover, Measurement
 from bench.report import style
+from bench.report.choice import spans
 from bench.report.content import Content
-from bench.report.escape import visible
 from bench.report.words import laws, tokens
 
 State = Literal["cold", "replay"]
 MANY_POINTS = 300
 MOST_TICKS = 8
-PANELS = 3
-"""Tiers side by side in one figure; the longest ones win."""
+MOST_CROSSINGS = 4
+"""Crossovers marked in one panel."""
 
 
 def total_latency(content: Content) -> Figure | None:
-    """Total latency over output tokens for cold prompts, with the crossover and its spread."""
-    tiers = [tier for tier in tiers_of(content) if len(_lines(content, tier)) >= 1][-PANELS:]
-    if not tiers:
+    """Total latency over output tokens for cold prompts, with the crossover and its spread.
+
+    Of several tiers the shortest and the longest: more panels could not be read in a column.
+    """
+    known = [tier for tier in tiers_of(content) if _lines(content, tier)]
+    if not known:
         return None
-    figure, axes = style.new_figure(len(tiers), (max(style.SIZE[0], 3.4 * len(tiers)), style.SIZE[1]))
+    tiers = sorted({known[0], known[-1]})
+    figure, axes = style.new_figure(len(tiers))
     for axis, tier in zip(axes, tiers, strict=True):
         _latency_panel(axis, content, tier)
     axes[0].set_ylabel("total latency (s)")
@@ -45,11 +49,11 @@ def total_latency(content: Content) -> Figure | None:
 def _latency_panel(axis: Axes, content: Content, tier: int) -> None:
     lines = _lines(content, tier)
     measured = max(longest for *_, longest in lines.values())
-    crossings = [
-        one
-        for one in content.crossovers
-        if (one.tier, one.condition, one.status) == (tier, "cold", "crosses") and one.output_tokens
-    ]
+    found = [one for one in content.crossovers if (one.tier, one.condition) == (tier, "cold")]
+    crossings = [one for one in found if one.status == "crosses" and one.output_tokens]
+    if len(crossings) > MOST_CROSSINGS:  # those that change which route is fastest
+        borders = [span.border for span in spans(found, content.routes)]
+        crossings = [one for one in crossings if one in borders]
     near = [one.output_tokens for one in crossings if one.output_tokens and one.output_tokens < 30 * measured]
     reach = max([1.25 * measured, *(1.5 * place for place in near)])
     look = style.looks(content.routes)
@@ -228,13 +232,13 @@ def log_axis(axis: Axes, which: Literal["x", "y"]) -> None:
     own.set_minor_locator(NullLocator())
 
 
-def tier_axis(axis: Axes, content: Content) -> None:
+def tier_axis(axis: Axes, content: Content, most: int = MOST_TICKS) -> None:
     """A log axis of prompt lengths with its ticks at the tiers, where they do not touch each other."""
     log_axis(axis, "x")
     tiers = tiers_of(content)
     if not 1 < len(tiers) <= MOST_TICKS:
         return
-    room = math.log(tiers[-1] / tiers[0]) / MOST_TICKS
+    room = math.log(tiers[-1] / tiers[0]) / most
     kept = [tiers[0]]
     for tier in tiers[1:]:
         if math.log(tier / kept[-1]) >= room:
@@ -274,11 +278,11 @@ def add_legend(
 ) -> None:
     look = style.looks(content.routes)
     handles = [
-        Line2D([], [], color=look[route].color, marker=look[route].marker, label=visible(route, 30))
+        Line2D([], [], color=look[route].color, marker=look[route].marker, label=style.named(route))
         for route in routes
     ]
     if states:
         handles.append(Line2D([], [], color=style.NOTE, label="cold and salted"))
         handles.append(Line2D([], [], color=style.NOTE, label="replay", **style.HOLLOW))
     handles += more
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)))
+    style.legend(figure, handles)

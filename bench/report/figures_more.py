@@ -56,7 +56,7 @@ def acceptance(content: Content) -> Figure | None:
     right.set_title("By prompt length")
     right.set_xlabel("prompt tokens")
     right.set_ylabel("accepted / drafted tokens")
-    tier_axis(right, content)
+    tier_axis(right, content, most=4)
     for axis in (left, right):
         _shares(axis)
     drawn = [route for route in content.routes if any(m.route == route for m in drafted)]
@@ -204,7 +204,7 @@ def timeline(content: Content) -> Figure | None:
         other.grid(visible=False)
         other.spines["right"].set_visible(True)
         handles.append(Line2D([], [], color=style.NOTE, linestyle=(0, (3, 1.5)), label="KV cache in use"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    style.legend(figure, handles)
     return figure
 
 

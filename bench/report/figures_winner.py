@@ -15,7 +15,6 @@ from bench.analysis.winner import WinnerMap, replayed_share
 from bench.analysis.winner import winner_map as compute
 from bench.report import style
 from bench.report.content import Content
-from bench.report.escape import visible
 from bench.report.figures import log_axis, short
 from bench.report.quantities import significant
 
@@ -79,7 +78,7 @@ def _legend(figure: Figure, maps: list[WinnerMap], content: Content) -> None:
     look = style.looks(content.routes)
     winners = {one.routes[index] for one in maps for index in np.unique(one.winner)}
     handles: list[Any] = [
-        Patch(color=look[route].color, alpha=0.75, linewidth=0, label=visible(route, 30))
+        Patch(color=look[route].color, alpha=0.75, linewidth=0, label=style.named(route))
         for route in content.routes
         if route in winners
     ]
@@ -87,4 +86,4 @@ def _legend(figure: Figure, maps: list[WinnerMap], content: Content) -> None:
         handles.append(Line2D([], [], color=style.INK, linewidth=1.2, label="crossover"))
     handles.append(Patch(facecolor="none", edgecolor=style.NOTE, hatch="////", label="not measured"))
     handles.append(Line2D([], [], linestyle="", marker="o", markersize=4, color=style.INK, label="measured"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)))
+    style.legend(figure, handles)

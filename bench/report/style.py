@@ -16,6 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from msgspec import Struct
 
+from bench.report.escape import visible
+
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c564b")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
@@ -85,7 +87,8 @@ class Look(Struct, frozen=True, kw_only=True):
 def looks(routes: Sequence[str]) -> dict[str, Look]:
     """A look for every route, by its place in the suite."""
     return {
-        name: Look(color=PALETTE[i % len(PALETTE)], marker=MARKERS[i % len(MARKERS)])
+        # a second round of colours goes with other markers
+        name: Look(color=PALETTE[i % len(PALETTE)], marker=MARKERS[(i + i // len(PALETTE)) % len(MARKERS)])
         for i, name in enumerate(routes)
     }
 
@@ -97,6 +100,40 @@ def new_figure(
     figure = Figure(figsize=size, dpi=DPI, layout="constrained")
     axes = figure.subplots(1, columns, squeeze=False)
     return figure, list(axes[0])
+
+
+NAME = 28
+"""Characters of a route's name in a legend."""
+_LEGEND = 96
+"""Characters of a row of a legend, one more handle counted as `_HANDLE` of them."""
+_HANDLE = 8
+
+
+def legend(figure: Figure, handles: Sequence[Any]) -> None:
+    """A legend below the figure, in as many columns as fit its width."""
+    widths = [len(handle.get_label()) + _HANDLE for handle in handles]
+    columns = len(widths)
+    # matplotlib fills column by column
+    while columns > 1 and sum(_columns(widths, columns)) > _LEGEND:
+        columns -= 1
+    figure.legend(handles=list(handles), loc="outside lower center", ncols=max(1, columns))
+
+
+def _columns(widths: Sequence[int], columns: int) -> list[int]:
+    """The widest entry of each column of a legend."""
+    rows, more = divmod(len(widths), columns)
+    found, place = [], 0
+    for column in range(columns):
+        size = rows + (column < more)
+        found.append(max(widths[place : place + size], default=0))
+        place += size
+    return found
+
+
+def named(route: str) -> str:
+    """A route's name for a legend; cut in the middle, since of `source:route` the end tells more."""
+    name = visible(route, 200)
+    return name if len(name) <= NAME else f"{name[: NAME // 3]}…{name[-(NAME * 2 // 3 - 1) :]}"
 
 
 def drawing() -> Any:

@@ -7,7 +7,9 @@ import pytest
 import report_samples as samples
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
+from bench.records import Crossover
 from bench.report import figures, style
 from bench.report.content import Content, assemble
 from bench.report.plots import BY_TASK, TASKS_DRAWN, draw, of_task
@@ -122,3 +124,51 @@ def test_tick_labels_do_not_touch(factor: float) -> None:
 def test_prompt_lengths_are_short_where_they_are_round() -> None:
     texts = [figures.short(value) for value in (256, 6_316, 8_000, 10_000, 564_580, 1_000_000)]
     assert texts == ["256", "6,316", "8k", "10k", "565k", "1M"]
+
+
+def test_a_legend_has_as_many_columns_as_fit_and_names_keep_their_ends() -> None:
+    assert style.named("mtp4") == "mtp4"
+    long = style.named("20261129T100000Z-demo-simulated:mtp4")
+    assert len(long) <= style.NAME and long.startswith("20261129T…") and long.endswith(":mtp4")
+    with style.drawing():
+        for labels, columns in ((["mtp4"] * 5, 5), (["x" * 28] * 3, 2), (["x" * 200] * 2, 1)):
+            figure, _ = style.new_figure()
+            style.legend(figure, [Line2D([], [], label=label) for label in labels])
+            assert figure.legends[0]._ncols == columns  # type: ignore[attr-defined]
+
+
+def test_beyond_the_palette_markers_tell_routes_of_equal_colour_apart() -> None:
+    names = [f"r{place}" for place in range(20)]
+    found = style.looks(names)
+    assert found["r0"].color == found["r8"].color
+    assert len({(one.color, one.marker) for one in found.values()}) == len(names)
+
+
+def test_of_many_crossovers_those_are_marked_that_change_the_fastest_route() -> None:
+    # three routes that meet in the order in which they are fastest, and others far above them
+    cells = [
+        Crossover(
+            route=route, base=base, tier=6_316, condition="cold", status="crosses", wins="above",
+            output_tokens=place, samples=(2, 2),
+        )
+        for route, base, place in (
+            ("mtp2", "target-only", 100.0), ("mtp4", "mtp2", 300.0), ("mtp4", "target-only", 170.0),
+            ("a", "target-only", 400.0), ("a", "mtp2", 900.0), ("a", "mtp4", 950.0),
+        )
+    ]  # fmt: skip
+    always = [
+        msgspec.structs.replace(one, status="always", wins=None, output_tokens=None, route=route, base="a")
+        for one, route in zip(cells, ("mtp2", "mtp4"), strict=False)
+    ]
+    few = [one for one in cells if "a" not in {one.route, one.base}]
+    assert marks(few) == ["100", "170", "300"]
+    assert marks([*few, *cells[3:4], *always, *few[2:]]) == ["100", "300"]
+
+
+def marks(found: list[Crossover]) -> list[str]:
+    """The output lengths written into the panel of the shortest tier."""
+    content = samples.content(crossovers=tuple(found))
+    with style.drawing():
+        figure = figures.total_latency(content)
+        assert figure is not None
+        return sorted(text.get_text() for text in figure.axes[0].texts)
