@@ -250,6 +250,8 @@ class Exchanger:
         # What was sent before is let go first: prompts may have megabytes.
         self._bodies = {key: self._bodies[key] for key in keys if key in self._bodies}
         settings = session.route.request
+        # The time to the first token allows for all prompts of a wave, taken one after another.
+        tokens = sum(one.prompt.recipe.tokens for one in members)
         ready = []
         for key, one in zip(keys, members, strict=True):
             if key not in self._bodies:
@@ -258,7 +260,7 @@ class Exchanger:
                 _PATHS[settings.endpoint],
                 self._bodies[key].data,
                 timeouts=settings.timeouts,
-                prompt_tokens=one.prompt.recipe.tokens,
+                prompt_tokens=tokens,
                 endpoint=settings.endpoint,
             )
             ready.append((prepared, self._bodies[key].fields))

@@ -13,14 +13,20 @@ from run_helpers import exchanges, only_run, suite_text
 
 from bench.analysis.levels import levels
 from bench.analysis.measure import measure_all
+from bench.engines import get
 from bench.journal import read_info
 from bench.plan.suite import parse_suite
 from bench.plan.trials import wave_name
-from bench.records import Exchange, Level, Measurement
+from bench.prompting.compose import Prompt
+from bench.records import Exchange, Level, Measurement, PromptRecipe, Route, ServerFacts, Trial
+from bench.run.exchange import Exchanger
 from bench.run.progress import Progress
+from bench.run.session import Session
 from bench.run.study import Order, resume, start
+from bench.run.wave import Member
 from bench.servers.simulator import RequestTruth, load_profile
 from bench.servers.simulator import start as simulate
+from bench.wire.client import Client
 
 SPEED = 0.25
 """Slow enough that a busy machine does not hold an answer back as a whole: 16 tokens take 0.3 s."""
@@ -40,6 +46,41 @@ def order(text: str, results: Path) -> Order:
 
 def measured(run: Path) -> list[Measurement]:
     return list(measure_all(read_info(run), exchanges(run)))
+
+
+def test_a_wave_is_prepared_once_and_given_the_time_of_all_its_prompts() -> None:
+    route = Route(name="a", base_url="http://127.0.0.1:1/v1")
+    client = Client(route.base_url)
+    session = Session(
+        route=route,
+        client=client,
+        dialect=get("vllm"),
+        facts=ServerFacts(),
+        model="m",
+        metrics_url=None,
+    )
+    exchanger = Exchanger(_keep_nothing, Progress())
+    first, again = (exchanger._prepare(session, [_member(n) for n in (1, 2, 3)]) for _ in range(2))
+    assert [prepared.first_token_s for prepared, _ in first] == [pytest.approx(120 + 0.01 * 3 * 500)] * 3
+    assert [one.body for one, _ in first] != [] and len({one.body for one, _ in first}) == 3
+    for (one, _), (other, _) in zip(first, again, strict=True):
+        assert one.body is other.body  # a replay sends the same bytes
+    ((alone, _),) = exchanger._prepare(session, [_member(2)])
+    assert alone.first_token_s == 120 + 0.01 * 500 and alone.body is first[1][0].body
+    ((later, _),) = exchanger._prepare(session, [_member(1)])
+    assert later.body == first[0][0].body and later.body is not first[0][0].body  # let go meanwhile
+
+
+def _member(number: int) -> Member:
+    recipe = PromptRecipe(
+        sha256=f"s{number}", tokens=500, endpoint="chat", corpus="", corpus_sha256="", task="t", start=0
+    )
+    trial = Trial(id=f"{number}", route="a", tier=500, condition="cold", repeat=1, output_tokens=4)
+    return Member(trial=trial, prompt=Prompt(recipe=recipe, rest=f"text {number}"))
+
+
+async def _keep_nothing(name: str, page: str) -> str:
+    return name
 
 
 def all_valid(run: Path) -> bool:
