@@ -22,7 +22,7 @@ def prompts(
         Path | None, typer.Option(help="A tokenizer.json, where the suite names none.")
     ] = None,
     overhead: Annotated[
-        int, typer.Option(help="Tokens of the chat template, which only a server tells.")
+        int, typer.Option(min=0, help="Tokens of the chat template, which only a server tells.")
     ] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print for machines.")] = False,
 ) -> None:
@@ -45,10 +45,7 @@ def prompts(
         for (trial, prompt), most in zip(made, alike, strict=True)
     ]
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        for trial, prompt in made:
-            file = out / f"{trial.id.replace('/', '_')}.json"
-            file.write_bytes(msgspec.json.encode(prompt.fields()))
+        _write(out, made)
     if json:
         rows = [
             {"trial": trial.id, "shared_tokens": most, **msgspec.to_builtins(prompt.recipe)}
@@ -62,6 +59,20 @@ def prompts(
         numbers = f"{recipe.start:>9} {recipe.filler:>6}"
         print(f"{trial.id:<32} {recipe.tokens:>9} {most:>9}  {recipe.sha256[:12]} {numbers}  {recipe.salt}")
     _notes(composer, overhead)
+
+
+def _write(folder: Path, made: list[tuple[Trial, Prompt]]) -> None:
+    import msgspec
+
+    from bench.errors import SuiteError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for trial, prompt in made:
+            file = folder / f"{trial.id.replace('/', '_')}.json"
+            file.write_bytes(msgspec.json.encode(prompt.fields()))
+    except OSError as error:
+        raise SuiteError(f"--out {folder}: cannot be written to: {error.strerror}") from error
 
 
 def _composer(suite: Suite, base: Path, tokenizer: Path | None, overhead: int) -> Composer:

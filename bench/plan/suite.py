@@ -336,6 +336,10 @@ def _explain(name: str, error: msgspec.ValidationError, tables: Mapping[str, Any
     """msgspec's message with the key's path as TOML writes it, and the value that stands there."""
     message, _, path = str(error).partition(" - at `$")
     key = re.sub(r"\[\.\.\.\]", "", path.removesuffix("`").lstrip("."))
+    if missing := re.fullmatch(r"Object missing required field `(\w+)`", message):
+        tables_of_a_file = {"suite": "the table [suite]", "route": "a table [[route]]"}
+        what = f"{key}.{missing[1]}" if key else tables_of_a_file.get(missing[1], missing[1])
+        return f"{name}: {what} is missing; `ctxbench routes llama` prints a whole suite"
     value = _value_at(tables, key)
     shown = "" if value is None or re.search(r"api_key|\benv\b", key) else f" = {value!r}"[:80]
     return f"{name}: {key or 'the file'}{shown}: {message[0].lower()}{message[1:]}"

@@ -69,6 +69,8 @@ def llama_suite(sweep: Sweep, model: str | None = None) -> str:
 
 
 def _suite(sweep: Sweep, method: str, command: Callable[[int], list[str]], engine: str) -> str:
+    if not all(word.strip() for word in command(0)):
+        raise SuiteError("--model: give the model's name or folder")
     if max(sweep.drafted) > _MOST_DRAFTED:
         raise SuiteError(f"at most {_MOST_DRAFTED} tokens can be drafted per step, not {max(sweep.drafted)}")
     try:

@@ -98,7 +98,7 @@ def holder(path: Path) -> int | None:
                 text = file.read(32).strip()
                 return int(text) if text.isdigit() else 0
             fcntl.flock(file, fcntl.LOCK_UN)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise JournalError(f"{path}: its lock cannot be read: {error.strerror}") from error

@@ -80,7 +80,7 @@ def serve(settings: LlamaSettings) -> Iterator[str]:
         raise EngineError("the llama.cpp engine is not installed: pip install 'ctxbench[engine]'") from error
     model = settings.model or default_model()
     if not model.is_file():
-        raise EngineError(f"{model}: no such model file")
+        raise SuiteError(f"{model}: no such model file; give a GGUF file, or leave --model out")
     if settings.port:
         _refuse_taken_port(settings.port)
     try:

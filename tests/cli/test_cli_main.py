@@ -88,3 +88,34 @@ def test_exit_codes_are_those_that_are_documented(
         main()
     assert (ended.value.code or 0) == code
     assert capsys.readouterr().err.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["plan", "empty.toml"], "empty.toml: the table [suite] is missing; `ctxbench routes llama` prints"),
+        (["plan", "alone.toml"], "alone.toml: a table [[route]] is missing; `ctxbench routes llama` prints"),
+        (["status", "empty.toml"], "empty.toml: not a run directory"),
+        (["watch", "empty.toml"], "'empty.toml' is neither like http://host:port nor the directory of a"),
+        (["routes", "vllm", "--model", " "], "--model: give the model's name or folder"),
+        (["serve", "llama", "--model", "none.gguf"], "none.gguf: no such model file; give a GGUF file"),
+        (["context", "."], "config '.': no config.json is in this folder; give"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_wrong_input_is_one_line_that_says_what_is_right(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "empty.toml").write_text("")
+    (tmp_path / "alone.toml").write_text('[suite]\nname = "x"\ntiers = [256]\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["ctxbench", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    shown = capsys.readouterr()
+    assert (ended.value.code, shown.out) == (2, "")
+    assert shown.err.startswith(f"ctxbench: {said}") and shown.err.count("\n") == 1

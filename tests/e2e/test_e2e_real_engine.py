@@ -167,7 +167,7 @@ def test_without_network_and_model_the_engine_says_so_in_one_line(
     with pytest.raises(EngineError, match=r"could not be fetched .* or give a GGUF file with --model"):
         default_model(tmp_path / "cache")
     with (
-        pytest.raises(EngineError, match="no such model file"),
+        pytest.raises(SuiteError, match="no such model file"),
         serve(LlamaSettings(model=tmp_path / "none.gguf")),
     ):
         pass

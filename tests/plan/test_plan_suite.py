@@ -67,7 +67,7 @@ def test_routes_on_separate_servers_are_interleaved_unless_told_otherwise() -> N
         ("[512, 1024]", "[8]", "8 is not between 16 and 16,000,000 tokens"),
         ("[512, 1024]", "[]", "at least one prompt length"),
         ('name = "laptop"', 'name = "a/b"', "letters, digits"),
-        ('name = "laptop"', "", "missing required field `name`"),
+        ('name = "laptop"', "", "suite.name is missing"),
         ('"target-only"', '"mtp4"', r"number 2: name = 'mtp4' is taken"),
         ('"http://127.0.0.1:8001/v1"', '"localhost:8001"', "an http:// or https:// address"),
         ('"http://127.0.0.1:8001/v1"', '"http://h:99999/v1"', "an http:// or https:// address"),

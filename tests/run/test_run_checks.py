@@ -328,3 +328,12 @@ def test_routes_that_differ_in_more_than_speculation_are_warned_of(tmp_path: Pat
         found = [line for line in check_all(text, tmp_path) if line.name == "routes"]
     assert [line.state for line in found] == ["warn"]
     assert found[0].text == ("they differ in more than speculation: served limit: 32,768 (a), 16,384 (b)")
+
+
+def test_a_file_in_place_of_the_results_folder_fails_the_check(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for results in (tmp_path / "file", tmp_path / "file" / "below"):
+        (line,) = check_disk(results)
+        assert (line.state, line.fault) == ("fail", "suite")
+        assert line.text == f"{tmp_path / 'file'} is a file: choose a folder with --results"
+    assert check_disk(tmp_path / "yet" / "to be made") == []

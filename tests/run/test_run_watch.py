@@ -501,6 +501,14 @@ def test_a_key_that_is_not_set_is_refused_before_anything_is_sent() -> None:
         asyncio.run(watch(order, told.hearer, told.totals))
 
 
+def test_a_key_in_place_of_its_variable_is_refused_and_not_said_again() -> None:
+    told = Told()
+    order = WatchOrder(url="http://127.0.0.1:9", api_key_env="sk-1234567890")
+    with pytest.raises(SuiteError, match="never the key itself") as caught:
+        asyncio.run(watch(order, told.hearer, told.totals))
+    assert "1234567890" not in str(caught.value)
+
+
 def test_the_log_tells_what_it_complained_of_since_the_last_time(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text("ERROR 11-01 09:00:00 [old.py:1] before watching\n")

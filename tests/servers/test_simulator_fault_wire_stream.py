@@ -19,7 +19,7 @@ def times_of(client: Client) -> tuple[list[int], list[int]]:
 
 
 def test_role_early__the_role_comes_before_the_first_token_is_due() -> None:
-    with simulator(speed=1, faults=("role-early",)) as client:
+    with simulator(speed=0.01, faults=("role-early",)) as client:  # half a second until the first token
         reads = client.reads(max_tokens=3)
         assert b'"role":"assistant"' in next(reads)
         assert client.truth().chunk_sent_ns == [], "no text has been sent yet"

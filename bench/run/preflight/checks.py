@@ -116,8 +116,11 @@ def _client(seen: ClientHealth | None) -> Check:
 
 
 def check_disk(results: Path) -> list[Check]:
-    """Room for the run directory."""
+    """A folder for the run directory, and room for it."""
     place = next(path for path in (results, *results.absolute().parents) if path.exists())
+    if not place.is_dir():
+        text = f"{place} is a file: choose a folder with --results"
+        return [Check(route="", name="disk", state="fail", text=text, fault="suite")]
     free = shutil.disk_usage(place).free
     if free >= _ROOM_BYTES:
         return []

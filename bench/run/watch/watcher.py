@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -287,6 +288,8 @@ async def _meet(client: Client, address: str, engine: str | None) -> tuple[Diale
 def _key(order: WatchOrder) -> str | None:
     if order.api_key_env is None:
         return None
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", order.api_key_env):
+        raise SuiteError("--api-key-env: give the name of an environment variable, never the key itself")
     key = os.environ.get(order.api_key_env)
     if not key:
         raise SuiteError(f"--api-key-env: the environment variable {order.api_key_env} is not set")
