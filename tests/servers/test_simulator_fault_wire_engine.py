@@ -151,6 +151,7 @@ def test_metrics_malformed__broken_lines_between_good_ones() -> None:
     with simulator(faults=("metrics-malformed",)) as client:
         page = client.page()
         assert 'vllm:broken{engine="0" 3' in page
+        assert 'vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="toy"\n' in page
         assert samples(page, "vllm:generation_tokens_total") and samples(page, "vllm:cache_config_info")
 
 

@@ -100,7 +100,9 @@ _METRICS = (
     Fault("metrics-slow", "metrics", "The page takes two seconds (of the wall clock)."),
     Fault("metrics-empty", "metrics", "The page is empty."),
     Fault("metrics-nan", "metrics", "Gauges and prefix counters are NaN."),
-    Fault("metrics-malformed", "metrics", "Some lines of the page are broken."),
+    Fault(
+        "metrics-malformed", "metrics", "Broken lines stand between the good ones, torn copies of some too."
+    ),
     Fault("metrics-openmetrics", "metrics", "OpenMetrics names: `vllm_` samples, `# EOF` at the end."),
     Fault("metrics-no-process", "metrics", "No `process_*` families, as in multi-process mode."),
     Fault("metrics-late", "metrics", "The page is made twice a second and is stale in between.", True),

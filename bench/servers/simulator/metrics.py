@@ -196,6 +196,9 @@ def deform(text: str, faults: frozenset[str]) -> str:
     if "metrics-malformed" in faults:
         half = len(lines) // 2
         broken = ['vllm:broken{engine="0" 3', "vllm:no_value{}", "vllm:not_a_number 12x4", "\x00\x01}{"]
+        # Copies of good lines, torn: what is lost then must be the line, not its family.
+        torn = ("vllm:generation_tokens_total", "vllm:spec_decode_num_accepted_tokens_total")
+        broken += [line.partition("}")[0] for line in lines if line.startswith(torn)]
         lines = [*lines[:half], *broken, *lines[half:]]
     return "\n".join(lines) + "\n"
 
