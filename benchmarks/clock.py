@@ -2,8 +2,13 @@
 
     python -m benchmarks.clock
 
-Streams are released together. Per stream the server waits `ttft_s`, then sends 256 tokens at 100
-tokens a second in chunks of 1 to 5. Errors are our figure minus the server's own:
+Streams are released together. Per stream the server waits 1 s, then sends 256 tokens at 100 tokens a
+second. Two loads:
+
+    burst       chunks of 1 to 5 tokens, and every stream's chunks are due at the same instants
+    paced       a chunk for every token, the streams spread evenly over the 10 ms between two of them
+
+Errors are our figure minus the server's own:
 
     TTFT        (first text - sent) - (first text sent - request arrived)
     decode      relative error of the decode rate
@@ -98,11 +103,21 @@ def decode_rate(stamps: list[int], tokens: int) -> float:
     return (tokens - 1) / ((stamps[-1] - stamps[0]) / 1e9)
 
 
-async def study(name: str, way: Study, base_url: str, streams: int, ttft_s: float, turn: int) -> Row:
-    orders = [
-        Order(id=f"{name}/{streams}/{turn}/{i}", ttft_s=ttft_s, seed=i if streams > 1 else 7)
-        for i in range(streams)
+def burst(name: str, streams: int) -> list[Order]:
+    return [Order(id=f"{name}/{i}", ttft_s=1.0, seed=i if streams > 1 else 7) for i in range(streams)]
+
+
+def paced(name: str, streams: int) -> list[Order]:
+    return [
+        Order(id=f"{name}/{i}", ttft_s=1.0 + 0.01 * i / streams, most_per_chunk=1) for i in range(streams)
     ]
+
+
+LOADS = {"burst": burst, "paced": paced}
+
+
+async def study(name: str, way: Study, load: str, base_url: str, streams: int, turn: int) -> Row:
+    orders = LOADS[load](f"{name}/{load}/{streams}/{turn}", streams)
     async with Client(base_url) as client:
         await client.post_json("/prepare", orders)
     gc.collect()
@@ -123,6 +138,7 @@ async def study(name: str, way: Study, base_url: str, streams: int, ttft_s: floa
     late = np.array(chunk) / 1e6
     return {
         "client": name,
+        "load": load,
         "streams": streams,
         "ttft_median_ms": float(np.median(in_ms)),
         "ttft_mean_ms": float(in_ms.mean()),
@@ -142,16 +158,18 @@ PEERS: dict[str, Study] = {"httpx-aiohttp": httpx_aiohttp, "httpx": plain_httpx}
 def measure(counts: tuple[int, ...] = (1, 8, 32, 128), peers_at: int = 32, rounds: int = 3) -> list[Row]:
     """Of some rounds, taken in turns, the one that this machine disturbed least (smallest mean TTFT
     error): what a neighbour steals is not the client's. All clients are treated alike."""
-    cases: list[tuple[str, Study, int]] = [("ctxbench", ours, streams) for streams in counts]
-    cases += [(name, way, peers_at) for name, way in PEERS.items()]
-    best: dict[tuple[str, int], Row] = {}
+    cases: list[tuple[str, Study, str, int]] = [
+        ("ctxbench", ours, load, streams) for load in LOADS for streams in counts
+    ]
+    cases += [(name, way, "burst", peers_at) for name, way in PEERS.items()]
+    best: dict[tuple[str, str, int], Row] = {}
     with running() as base_url:
         for turn in range(rounds):
-            for name, way, streams in cases:
-                row = run(study(name, way, base_url, streams, 1.0, turn))
-                kept = best.setdefault((name, streams), row)
+            for name, way, load, streams in cases:
+                row = run(study(name, way, load, base_url, streams, turn))
+                kept = best.setdefault((name, load, streams), row)
                 if row["ttft_mean_ms"] < kept["ttft_mean_ms"]:
-                    best[name, streams] = row
+                    best[name, load, streams] = row
     return list(best.values())
 
 
