@@ -11,9 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import typer
 
 from bench.cli.main import main
+from bench.cli.run import execute
 from bench.resources import shipped
+from bench.run.progress import Progress
 
 SUITE = str(shipped("prompts", "suites", "laptop.toml"))
 RUN = str(Path(__file__).parent.parent / "data" / "run-small")
@@ -39,6 +42,27 @@ def into_a_closed_pipe(arguments: Sequence[str]) -> tuple[int, str]:
 )
 def test_a_command_whose_reader_has_gone_ends_quietly(arguments: list[str]) -> None:
     assert into_a_closed_pipe(arguments) == (141, "")
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_second_ctrl_c_costs_the_report_and_not_the_line_that_says_how_to_go_on(
+    again: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def work(progress: Progress) -> Path:
+        progress.path = Path("results/r")
+        raise KeyboardInterrupt
+
+    def report(path: Path) -> None:
+        if again:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("bench.cli.report.print_run", report)
+    ended: type[BaseException] = KeyboardInterrupt if again else typer.Exit
+    with pytest.raises(ended):
+        execute(work, quiet=True)
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1] == "interrupted; go on with: ctxbench run --resume results/r"
+    assert said[:-1] == ["the report is not whole; make it with: ctxbench report results/r"] * again
 
 
 class Full(io.StringIO):
