@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from bench.analysis.answers import Answer, Answers, Equivalence, Key, NeedleScore
 from bench.analysis.crossover import Arrival, Curves
-from bench.analysis.machine import PhaseUse, phase_uses
 from bench.analysis.verified import FOLDER, Verified, verified
 from bench.errors import JournalError
 from bench.journal import REPEATED, Entry, read_run
@@ -28,13 +27,8 @@ from bench.records import (
     RunInfo,
     Summary,
 )
-from bench.report.cost import Cost, cost_of
-from bench.report.escape import visible
+from bench.report.detail import Detail, picks, reduce_exchange
 from bench.report.gaps import GapCounts
-
-CURVE_POINTS = 120
-"""Points kept of an arrival curve or of the gauge samples of one exchange."""
-
 
 ARRIVAL_POINTS = 512
 """Points kept of a curve for the crossover inside the measured window: twice those it is read at."""
@@ -44,39 +38,6 @@ CURVED_TRIALS = 6_000
 
 ANSWER_CHARACTERS = 20_000_000
 """Of all greedy answers of a run that are kept to be compared."""
-
-
-class Detail(Struct, frozen=True, kw_only=True):
-    """What a reader may want to see of one exchange, reduced. Times are seconds after `sent`."""
-
-    source: str
-    trial_id: str
-    attempt: int
-    route: str
-    started_at: str
-    status: int | None
-    first_text_s: float | None
-    last_text_s: float | None
-    uploaded_s: float | None
-    headers_s: float | None
-    ended_s: float
-    connect_s: float | None
-    idle_wait_s: float | None
-    settle_s: float | None
-    curve_s: tuple[float, ...]
-    """When text arrived ..."""
-    curve_count: tuple[int, ...]
-    """... and how much had arrived by then, in `curve_unit`."""
-    curve_unit: str
-    """`tokens` where the server counts them in every event, else `chunks`."""
-    sample_s: tuple[float, ...]
-    kv_usage: tuple[float | None, ...]
-    said: str
-    """Start of the answer, or of what the server said instead; one harmless line."""
-    prompt: str
-    """Which prompt it was: the start of its hash, and its salt."""
-    cost: Cost = Cost()
-    machine: tuple[PhaseUse, ...] = ()
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -362,7 +323,7 @@ class _Pass:
             return
         curve = arrival(exchange, one.output_tokens)
         if curve is not None:
-            kept = _picks(len(curve[0]), ARRIVAL_POINTS)
+            kept = picks(len(curve[0]), ARRIVAL_POINTS)
             self.curves[curve_key(one)] = (curve[0][kept], curve[1][kept])
 
     def _keep_answer(self, one: Measurement) -> None:
@@ -413,66 +374,3 @@ def _named(measurements: list[Measurement]) -> tuple[Measurement, ...]:
         msgspec.structs.replace(one, route=other.route, tier=other.tier)
         for one, other in zip(measurements, renamed(measurements), strict=True)
     )
-
-
-def reduce_exchange(exchange: Exchange, source: str) -> Detail:
-    """An exchange in the size of a paragraph."""
-    trial, failure = exchange.trial, exchange.failure
-    times, counts, unit = _curve(exchange)
-    picked = _picks(len(exchange.samples.at_ns))
-    samples = exchange.samples
-    said = exchange.text or exchange.reasoning or exchange.tool_text
-    if failure is not None:
-        said = failure.body or said
-    return Detail(
-        source=source,
-        trial_id=trial.id,
-        attempt=exchange.attempt,
-        route=trial.route,
-        started_at=exchange.started_at,
-        status=exchange.status,
-        first_text_s=times[0] if times else None,
-        last_text_s=times[-1] if times else None,
-        uploaded_s=_seconds(exchange.uploaded_ns),
-        headers_s=_seconds(exchange.headers_ns),
-        ended_s=exchange.ended_ns / 1e9,
-        connect_s=_seconds(exchange.connect_ns),
-        idle_wait_s=exchange.idle_wait_s,
-        settle_s=exchange.settle_s,
-        curve_s=times,
-        curve_count=counts,
-        curve_unit=unit,
-        sample_s=tuple(samples.at_ns[i] / 1e9 for i in picked),
-        kv_usage=_column(samples.kv_usage, picked),
-        said=visible(said, 280),
-        prompt=visible(f"{exchange.prompt.sha256[:12]}, salt: {exchange.prompt.salt}", 120),
-        cost=cost_of(exchange),
-        machine=phase_uses(exchange),
-    )
-
-
-def _curve(exchange: Exchange) -> tuple[tuple[float, ...], tuple[int, ...], str]:
-    chunks = exchange.chunks
-    places = [i for i, characters in enumerate(chunks.chars) if characters]
-    counted = len(chunks.tokens) == len(chunks.chars) > 0
-    picked = [(number, places[number]) for number in _picks(len(places))]
-    return (
-        tuple(chunks.at_ns[place] / 1e9 for _, place in picked),
-        tuple(chunks.tokens[place] if counted else number + 1 for number, place in picked),
-        "tokens" if counted else "chunks",
-    )
-
-
-def _picks(length: int, most: int = CURVE_POINTS) -> list[int]:
-    """At most `most` evenly spread places of a column, the first and the last among them."""
-    if length <= most:
-        return list(range(length))
-    return [round(i * (length - 1) / (most - 1)) for i in range(most)]
-
-
-def _column(values: tuple[float | None, ...], picked: list[int]) -> tuple[float | None, ...]:
-    return tuple(values[i] if i < len(values) else None for i in picked)
-
-
-def _seconds(nanoseconds: int | None) -> float | None:
-    return None if nanoseconds is None else nanoseconds / 1e9

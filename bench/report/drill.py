@@ -8,7 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from bench.records import Measurement
-from bench.report.content import Content, Detail
+from bench.report.content import Content
+from bench.report.detail import Detail
 from bench.report.escape import visible
 from bench.report.grid import verdict_key
 from bench.report.witness import witnesses

@@ -14,7 +14,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 from bench.analysis.counters import conditional_acceptance
 from bench.records import Measurement
 from bench.report import style
-from bench.report.content import Content, Detail
+from bench.report.content import Content
+from bench.report.detail import Detail
 from bench.report.drafts import position_medians
 from bench.report.escape import visible
 from bench.report.figures import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bench.analysis.machine import PHASES, Phase, PhaseUse, pooled
-from bench.report.content import Content, Detail
+from bench.report.content import Content
+from bench.report.detail import Detail
 from bench.report.quantities import MISSING
 from bench.report.told import Table, Told
 

@@ -10,8 +10,8 @@ from report_runs import Server, plan, suite
 from bench.records import ClientHealth, Measurement, Samples
 from bench.report.conditions import HEAD as CLIENT_HEAD
 from bench.report.conditions import client_table
-from bench.report.content import Detail, reduce_exchange
 from bench.report.cost import cost_of
+from bench.report.detail import Detail, reduce_exchange
 from bench.report.drafts import acceptance_table
 from bench.report.law_table import law_table
 

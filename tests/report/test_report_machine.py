@@ -6,7 +6,8 @@ from typing import Any
 
 from bench.analysis.machine import PhaseUse
 from bench.records import Measurement, Verdict
-from bench.report.content import Content, Detail, assemble
+from bench.report.content import Content, assemble
+from bench.report.detail import Detail
 from bench.report.machine import NOTE, machine_table
 from bench.report.markdown import render
 from bench.report.told import source_of

@@ -17,7 +17,8 @@ from bench.errors import JournalError
 from bench.journal import Journal, read_entries
 from bench.records import Chunks, Event, Exchange
 from bench.report import drill, html, style
-from bench.report.content import CURVE_POINTS, Detail, cells, collect
+from bench.report.content import cells, collect
+from bench.report.detail import CURVE_POINTS, Detail
 from bench.report.figures_more import reuse
 from bench.report.gaps import EDGES_S, GapCounts
 from bench.report.plots import PLOTS
