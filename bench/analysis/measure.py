@@ -13,12 +13,28 @@ import msgspec
 from msgspec import Struct
 
 from bench.analysis.case import Case, History
-from bench.analysis.counters import Deltas, cached_prompt_tokens, difference, speculation
+from bench.analysis.counters import (
+    Deltas,
+    SpeculationCount,
+    cached_prompt_tokens,
+    difference,
+    speculation,
+)
 from bench.analysis.history import RouteHistory
 from bench.analysis.numbers import Draft, Tokens, numbers_of
 from bench.analysis.timing import times
 from bench.analysis.verdict import judge, judge_wave
-from bench.analysis.waves import WaveBook, as_one, expected_of, longest_of, not_split, on_its_own, window_of
+from bench.analysis.waves import (
+    WaveBook,
+    as_one,
+    completed,
+    drafted_in,
+    expected_of,
+    longest_of,
+    not_split,
+    on_its_own,
+    window_of,
+)
 from bench.engines import DIALECTS
 from bench.engines.base import Dialect
 from bench.records import Exchange, Measurement, RunInfo, ServerFacts, Speculation
@@ -90,7 +106,9 @@ class Measurer:
             requests=wave.size,
             longest=longest_of([case.numbers for case in cases]),
             expected=expected_of([case.expected for case in cases]),
+            drafted=drafted_in([case.counted for case in cases]),
         )
+        whole = completed(whole, [case.numbers for case in cases])
         case = self._case(whole, together, counted=False)
         window = window_of(case.numbers, case.deltas, members, [one.numbers for one in cases])
         verdicts = judge_wave(case, cases, complete=complete)
@@ -127,6 +145,8 @@ class Measurer:
         # Each request's prefill yields a token without a step.
         stepped = None if tokens.output is None else tokens.output - (beside.requests - 1)
         drafted = speculation(deltas, reported, facts, stepped)
+        if drafted.draft_tokens is None and beside.drafted is not None:
+            drafted = beside.drafted
         expected = beside.expected
         if exchange.trial.condition == "replay" and beside.requests == 1:
             prompt = tokens.prompt or exchange.prompt.tokens
@@ -207,5 +227,7 @@ class _Beside(Struct, frozen=True, kw_only=True):
     facts: ServerFacts | None = None
     deltas: Deltas | None = None
     expected: tuple[int, int] | None = None
+    drafted: SpeculationCount | None = None
+    """What replies say, where counters say nothing."""
     requests: int = 1
     longest: tuple[int, int] | None = None

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from bench.analysis.counters import Deltas
+from bench.analysis.counters import Deltas, SpeculationCount
 from bench.records import Exchange, Measurement, Samples, Usage, Window
 
 
@@ -54,6 +54,31 @@ def sum_of(values: Sequence[int | None]) -> int | None:
 def as_one(members: Sequence[Exchange]) -> Exchange:
     """The wave as if it were one exchange: pages and samples of its first, all usage together."""
     return msgspec.structs.replace(members[0], usage=usage_of(members), reported={})
+
+
+def completed(whole: Exchange, members: Sequence[Measurement]) -> Exchange:
+    """The wave as one exchange, with what its replies tell elsewhere than in their usage."""
+    usage = whole.usage or Usage()
+    told = {
+        "prompt_tokens": sum_of([one.prompt_tokens for one in members]),
+        "completion_tokens": sum_of([one.output_tokens for one in members]),
+        "cached_tokens": sum_of([one.cached_tokens for one in members]),
+    }
+    missing = {field: value for field, value in told.items() if getattr(usage, field) is None}
+    return msgspec.structs.replace(whole, usage=msgspec.structs.replace(usage, **missing))
+
+
+def drafted_in(counts: Sequence[SpeculationCount]) -> SpeculationCount | None:
+    """The sums of what the replies say of their drafts; `None` where one of them does not."""
+    if any(one.source != "reply" for one in counts):
+        return None
+    return SpeculationCount(
+        drafts=sum_of([one.drafts for one in counts]),
+        draft_tokens=sum_of([one.draft_tokens for one in counts]),
+        accepted_tokens=sum_of([one.accepted_tokens for one in counts]),
+        source="reply",
+        drafts_source="reply",
+    )
 
 
 def on_its_own(member: Exchange) -> Exchange:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from analysis_cases import exchange, ids, run
+from analysis_cases import exchange, ids, page, run
 from wave_cases import measured, pages, wave, with_start
 
 from bench.analysis.cells import alone, labelled, sound, usable
@@ -114,6 +114,31 @@ def test_replays_are_judged_each_by_usage_and_together_by_counters() -> None:
         window = found[0].window
         assert window is not None and window.expected_cached == 1984  # twice floor(999 / 16) * 16
         assert found[0].cached_tokens == (None if members == [{}, {}] else 992)
+
+
+def test_what_replies_tell_stands_in_for_counters_that_a_server_lacks() -> None:
+    """As older llama.cpp: no cached tokens in usage, no counters of drafts, but `timings` in the reply."""
+    ngram = Speculation(method="ngram", num_speculative_tokens=4)
+    usage = Usage(prompt_tokens=1000, completion_tokens=64)
+    timings = {"timings.cache_n": 3.0, "timings.prompt_n": 997.0, "timings.predicted_n": 64.0}
+    members = [
+        {"reported": {**timings, "timings.draft_n": drafted, "timings.draft_n_accepted": accepted}}
+        for drafted, accepted in ((20.0, 10.0), (30.0, 25.0))
+    ]
+    before = page(prompt_tokens=0, generation_tokens=0)
+    after = page(prompt_tokens=1994, generation_tokens=128)  # prompt tokens without the cached ones
+    found = measured(
+        wave(2, before=before, after=after, members=members, usage=usage, engine="llamacpp"), info=run(ngram)
+    )
+    assert [ids(one)[0] for one in found] == [[], []]
+    assert [(one.draft_tokens, one.accepted_tokens, one.cached_tokens) for one in found] == [
+        (20, 10, 3),
+        (30, 25, 3),
+    ]
+    window = found[0].window
+    assert window is not None
+    assert (window.draft_tokens, window.accepted_tokens, window.cached_tokens) == (50, 35, 6)
+    assert [one.verdict.speculation for one in found] == ["as declared"] * 2
 
 
 def test_a_cold_wave_that_hits_a_block_without_usage_is_no_cold_wave() -> None:
