@@ -39,8 +39,8 @@ def visible(text: str, limit: int = LIMIT) -> str:
     return line
 
 
-def markdown(text: str, limit: int = LIMIT) -> str:
-    """`text` for a Markdown paragraph or table cell, shown literally.
+def markdown(text: str, limit: int = LIMIT, *, in_cell: bool = False) -> str:
+    """`text` for a Markdown paragraph, or a table cell (which never begins a line), shown literally.
 
     Prose stands as it is, with a backslash before what would be emphasis. Anything with pipes, HTML,
     links, mentions and the like becomes entities in `<code>`, where no platform looks for them.
@@ -50,7 +50,7 @@ def markdown(text: str, limit: int = LIMIT) -> str:
         _PROSE.fullmatch(line)
         and "://" not in line
         and "www." not in line.lower()
-        and not _MARKUP_START.match(line)
+        and (in_cell or not _MARKUP_START.match(line))
     ):
         return _BACKSLASH.sub(r"\\\g<0>", line)
     return "<code>" + _ENTITY.sub(lambda match: f"&#{ord(match[0])};", line) + "</code>"

@@ -80,8 +80,9 @@ def setting_table(content: Content) -> str:
 def table_of(head: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> str:
     """A Markdown table of untrusted texts; columns in `right` are aligned right."""
     rule = ["--:" if i in right else "---" for i in range(len(head))]
-    lines = [_line(safe(text) for text in head), _line(rule)]
-    return "\n".join(lines + [_line(safe(text) for text in row) for row in rows])
+    lines = [head, *rows]
+    cells = [_line(safe(text, in_cell=True) for text in line) for line in lines]
+    return "\n".join([cells[0], _line(rule), *cells[1:]])
 
 
 def _line(texts: Iterable[str]) -> str:
@@ -124,7 +125,7 @@ def _performance(table: Grid) -> str:
         own = [safe(row.route), f"{row.tier:,}", row.condition, *([safe(row.task)] if several else [])]
         lines.append(_line([*own, *(_cell(row.values[key]) for key in TABLE), _cell(row.verdict)]))
     notes = [f"<sup>{number}</sup> {safe(note, 1000)}" for number, note in enumerate(table.notes, 1)]
-    lines += ["", READING, *([""] if notes else [])]
+    lines += ["", f"{READING} Definitions and witnesses stand at the end.", *([""] if notes else [])]
     return "\n".join(lines) + ("\n" + "  \n".join(notes) if notes else "")
 
 

@@ -140,3 +140,9 @@ def test_prose_stands_in_markdown_as_it_is() -> None:
     assert safe("TTFT 1.27x (1.26-1.27), +145.6 s; ok") == "TTFT 1.27x (1.26-1.27), +145.6 s; ok"
     assert safe("fp8_e5m2") == r"fp8\_e5m2"
     assert safe("a|b") == "<code>a&#124;b</code>"
+
+
+def test_a_cell_of_a_table_begins_no_line_and_keeps_its_sign() -> None:
+    assert safe("+146 s") == "<code>+146 s</code>"  # would be an entry of a list
+    assert safe("+146 s", in_cell=True) == "+146 s"
+    assert safe("-2|3", in_cell=True) == "<code>-2&#124;3</code>"
