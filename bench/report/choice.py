@@ -47,7 +47,8 @@ def spans(found: Sequence[Crossover], routes: Sequence[str]) -> list[Span]:
     for start, end in zip(starts, [*starts[1:], inf], strict=True):
         middle = (start + end) / 2 if end < inf else 2 * start
         best = tuple(name for name in present if not _beaten(name, found, middle))
-        if merged and merged[-1].routes == best:
+        # three routes that meet almost at once may beat each other in a ring for a few tokens
+        if merged and (merged[-1].routes == best or not best):
             merged[-1] = structs.replace(merged[-1], end=end)
         else:
             merged.append(Span(start=start, end=end, routes=best, border=borders[start]))

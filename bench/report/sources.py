@@ -47,7 +47,6 @@ TOKENIZE = (
     "The server's own /tokenize on a prompt of this length, timed once by this client after the trials; "
     "the share is of the median TTFT."
 )
-TRIALS = "Number of valid trials behind the figures of this row; verdicts decide (docs/verdicts.md)."
 
 DERIVED: dict[str, tuple[str, str, str]] = {
     "interval": (

@@ -60,6 +60,12 @@ def test_routes_without_a_shown_difference_stand_together() -> None:
     assert told(*found) == ["plain up to 30.0", "mtp4 or mtp2 (not told apart) from 30.0"]
 
 
+def test_routes_that_meet_almost_at_once_leave_no_gap() -> None:
+    # between 96 and 100 each is beaten by another: each border was estimated by itself
+    found = (pair("mtp2", "plain", at=96.0), pair("mtp4", "mtp2", at=95.0), pair("mtp4", "plain", at=100.0))
+    assert told(*found) == ["plain up to 100", "mtp4 from 100"]
+
+
 def test_a_crossover_below_one_token_is_none() -> None:
     (only,) = spans([pair("mtp4", "plain", at=0.4)], NAMES)
     assert (only.routes, only.start, only.end, only.border) == (("mtp4",), 1.0, inf, None)
