@@ -65,6 +65,7 @@ def times(exchange: Exchange, output_tokens: int | None) -> Times:
     gaps = np.diff(np.array([at[place] for place in text], dtype=np.float64)) / NS
     if not len(gaps):
         absent["icl_p50_s"] = "fewer than two text chunks"
+    median_s, p99_s = np.percentile(gaps, (50, 99)).tolist() if len(gaps) else (None, None)
     return Times(
         ttft_s=at[first] / NS,
         first_response_s=first_response,
@@ -73,8 +74,8 @@ def times(exchange: Exchange, output_tokens: int | None) -> Times:
         text_chunks=len(text),
         decode_tok_s=rate,
         tpot_s=1 / rate if rate else None,
-        icl_p50_s=float(np.percentile(gaps, 50)) if len(gaps) else None,
-        icl_p99_s=float(np.percentile(gaps, 99)) if len(gaps) else None,
+        icl_p50_s=median_s,
+        icl_p99_s=p99_s,
         icl_max_s=float(gaps.max()) if len(gaps) else None,
         unseen_tail=tail,
         arrivals=len({at[place] for place in text}),

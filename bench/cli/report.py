@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,9 +39,10 @@ def report(
 
     groups = [runs] if into is not None else [[run] for run in runs]
     for group in groups:
-        content = collect(group, base)
         folder = into if into is not None else group[0]
-        written = write_content(content, folder, plots=not no_plots)
+        with _no_collector():
+            content = collect(group, base)
+            written = write_content(content, folder, plots=not no_plots)
         _print(content, as_json=as_json, show_all=show_all)
         _say_where(folder, written)
 
@@ -52,6 +56,18 @@ def print_run(path: Path) -> None:
     written = write_content(content, path)
     _print(content)
     _say_where(path, written)
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """What a report reads it keeps; looking through it for garbage is a quarter of a long one's time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _print(content: Content, *, as_json: bool = False, show_all: bool = False) -> None:

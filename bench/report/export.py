@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -56,6 +57,7 @@ class SummaryFile(Struct, frozen=True, kw_only=True):
     """Levels of concurrency; empty where requests came one at a time."""
 
 
+@cache
 def columns() -> tuple[str, ...]:
     """The columns of measurements.csv, in order."""
     rest = [name for name in Measurement.__struct_fields__ if name not in {*LEADING, *_NESTED}]
