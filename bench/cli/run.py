@@ -11,6 +11,7 @@ import typer
 
 from bench.cli.finish import Finishing
 from bench.cli.interrupt import ended_in_order
+from bench.errors import BenchError
 
 if TYPE_CHECKING:
     from bench.plan.hooks import Command
@@ -224,16 +225,24 @@ def execute(
     except KeyboardInterrupt:
         if progress.path is not None:
             try:
-                _conclude(progress.path, report)
+                _conclude_as_far_as_it_goes(progress.path, report)
             finally:  # a second Ctrl-C costs the report, not the line that says how to go on
                 print(f"interrupted; go on with: ctxbench run --resume {progress.path}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     except Exception:
         if progress.path is not None:
-            _conclude(progress.path, report)
+            _conclude_as_far_as_it_goes(progress.path, report)
         raise
     _conclude(path, report)
     return path
+
+
+def _conclude_as_far_as_it_goes(path: Path, report: bool) -> None:
+    """After a run that ended badly: what ended it is the error, not what its report then met."""
+    try:
+        _conclude(path, report)
+    except BenchError as error:
+        print(f"the report is not whole: {error}", file=sys.stderr)
 
 
 def _conclude(path: Path, report: bool) -> None:

@@ -15,6 +15,7 @@ import typer
 
 from bench.cli.main import main
 from bench.cli.run import execute
+from bench.errors import EngineError, JournalError
 from bench.resources import shipped
 from bench.run.progress import Progress
 
@@ -63,6 +64,25 @@ def test_a_second_ctrl_c_costs_the_report_and_not_the_line_that_says_how_to_go_o
     said = capsys.readouterr().err.splitlines()
     assert said[-1] == "interrupted; go on with: ctxbench run --resume results/r"
     assert said[:-1] == ["the report is not whole; make it with: ctxbench report results/r"] * again
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), EngineError("the server went away")])
+def test_a_report_that_fails_does_not_hide_what_ended_the_run(
+    end: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def work(progress: Progress) -> Path:
+        progress.path = Path("results/r")
+        raise end
+
+    def report(path: Path) -> None:
+        raise JournalError("report.md: cannot be written: No space left on device")
+
+    monkeypatch.setattr("bench.cli.report.print_run", report)
+    with pytest.raises((typer.Exit, EngineError)) as ended:
+        execute(work, quiet=True)
+    assert getattr(ended.value, "exit_code", None) == (130 if isinstance(end, KeyboardInterrupt) else 3)
+    said = capsys.readouterr().err
+    assert said.startswith("the report is not whole: report.md: cannot be written: No space left on device")
 
 
 class Full(io.StringIO):
