@@ -106,41 +106,65 @@ def sent(run: Path) -> list[tuple[str, int, str, int, int]]:
     ]
 
 
+ATTEMPTS = 4
+"""How often a wave may be held up by a crowded machine: counts must be right every time, times once."""
+
+
 def test_throughput_queueing_and_reuse_of_four_at_once_are_the_true_ones(tmp_path: Path) -> None:
     """Two sequences run at a time, so that two of four must wait; a wave takes about two seconds."""
     profile = msgspec.structs.replace(load_profile("toy"), max_num_seqs=2)
+    apart: list[str] = []
     with simulate(profile, speed=0.2) as server:
         text = suite(server.base_url, route=SPECULATION).replace("output_tokens = 16", "output_tokens = 64")
-        run = asyncio.run(start(order(text, tmp_path), Progress()))
-        truths = [one for one in server.truth().requests if one.prompt_tokens == 512]
-    rows = measured(run)
+        for attempt in range(ATTEMPTS):
+            before = len(server.truth().requests)
+            run = asyncio.run(start(order(text, tmp_path / str(attempt)), Progress()))
+            truths = [one for one in server.truth().requests[before:] if one.prompt_tokens == 512]
+            apart = _apart(measured(run), truths, run)
+            if not apart:
+                return
+    pytest.fail("; ".join(apart))
+
+
+def _apart(rows: list[Measurement], truths: list[RequestTruth], run: Path) -> list[str]:
+    """Times of the first valid wave of each condition that are not the true ones; counts are asserted."""
     assert len(truths) == len(rows) and all_valid(run)
+    found: list[str] = []
     for condition in ("cold", "replay"):
         place = next(i for i, row in enumerate(rows) if row.verdict.valid and row.condition == condition)
         (level,) = levels(rows[place : place + 4])  # the server's requests come in the order of the waves
         assert (level.waves, level.requests, level.condition) == (1, 4, condition)
-        _compare(level, truths[place : place + 4])
-    assert level.prefix_reuse is not None and level.prefix_reuse.value == 480 / 512
+        found += _compare(level, truths[place : place + 4])
+        if condition == "replay":
+            assert level.prefix_reuse is not None and level.prefix_reuse.value == 480 / 512
+    return found
 
 
-def _compare(level: Level, true: list[RequestTruth]) -> None:
+def _compare(level: Level, true: list[RequestTruth]) -> list[str]:
     """The numbers of one wave beside what its server did: counts exact, times within 2%."""
     span_s = (max(one.chunk_sent_ns[-1] for one in true) - min(one.arrived_ns for one in true)) / 1e9
     output = sum(one.output_tokens for one in true)
     queue = [one.queue_s for one in true if one.queue_s is not None]
     ttfts = [(one.chunk_sent_ns[0] - one.arrived_ns) / 1e9 for one in true]
     assert level.output_tok_s is not None and level.requests_s is not None
-    assert level.output_tok_s.value == pytest.approx(output / span_s, rel=0.02)
-    assert level.requests_s.value == pytest.approx(4 / span_s, rel=0.02)
     assert level.queue_s is not None and len(queue) == 4
-    assert level.queue_s.value == pytest.approx(sum(queue) / 4, rel=0.02)
     assert level.queue_s.value > 0.1 * span_s  # somebody did wait
     assert level.ttft_s is not None
-    assert level.ttft_s.p90 == pytest.approx(float(np.percentile(ttfts, 90)), rel=0.05)
     assert level.prefix_reuse is not None and level.acceptance is not None
     assert level.prefix_reuse.value == sum(one.cached_tokens for one in true) / (4 * 512)
     drafted = sum(one.draft_tokens for one in true)
     assert level.acceptance.value == sum(one.accepted_tokens for one in true) / drafted
+    pairs = {
+        "output tok/s": (level.output_tok_s.value, output / span_s),
+        "requests/s": (level.requests_s.value, 4 / span_s),
+        "queueing": (level.queue_s.value, sum(queue) / 4),
+        "TTFT p90": (level.ttft_s.p90, float(np.percentile(ttfts, 90))),
+    }
+    return [
+        f"{level.condition} {name}: {measured:.4g}, true {truth:.4g}"
+        for name, (measured, truth) in pairs.items()
+        if measured != pytest.approx(truth, rel=0.02)
+    ]
 
 
 def test_every_stream_has_a_prompt_and_a_line_of_its_own_and_the_pages_are_kept_once(tmp_path: Path) -> None:
