@@ -13,7 +13,7 @@ import gzip
 import hashlib
 import os
 from collections.abc import Iterator
-from io import BufferedWriter
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
@@ -37,6 +37,7 @@ REPEATED = "repeated line"
 _RUN = "run.json"
 _JOURNAL = "journal.jsonl"
 _LOCK = ".lock"
+_GO_ON = "make room, then go on with --resume"
 _SCRAPES = "scrapes"
 
 
@@ -46,7 +47,7 @@ class Journal:
     Not thread-safe: append from one thread (an executor with a single worker keeps the order).
     """
 
-    def __init__(self, path: Path, lock: TextIO, lines: BufferedWriter) -> None:
+    def __init__(self, path: Path, lock: TextIO, lines: FileIO) -> None:
         self.path = path
         self._lock = lock
         self._lines = lines
@@ -68,7 +69,7 @@ class Journal:
             raise JournalError(f"{path}: cannot make the run directory: {error.strerror}") from error
         lock = _lock(path)
         write_atomically(path / _RUN, _info_bytes(info))
-        return cls(path, lock, (path / _JOURNAL).open("ab"))
+        return cls(path, lock, FileIO(path / _JOURNAL, "a"))
 
     @classmethod
     def resume(cls, path: Path) -> Self:
@@ -78,17 +79,27 @@ class Journal:
         """
         read_info(path)
         lock = _lock(path)
-        lines = (path / _JOURNAL).open("ab")
+        lines = FileIO(path / _JOURNAL, "a")
         lines.truncate(_whole_lines(path / _JOURNAL))
         lines.seek(0, os.SEEK_END)
         return cls(path, lock, lines)
 
     def append(self, *entries: Entry) -> None:
-        """Writes a line for each and waits until all of them are on disk."""
-        for entry in entries:
-            self._lines.write(msgspec.json.encode(entry) + b"\n")
-        self._lines.flush()
-        os.fsync(self._lines.fileno())
+        """Writes a line for each and waits until all of them are on disk.
+
+        Raises `JournalError` when there is no room for them; what was written before stays whole.
+        """
+        whole = self._lines.seek(0, os.SEEK_END)
+        left = memoryview(b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries))
+        try:
+            while left:
+                left = left[self._lines.write(left) :]
+            os.fsync(self._lines.fileno())
+        except OSError as error:
+            self._lines.truncate(whole)  # half a line would spoil the next one
+            raise JournalError(
+                f"{self.path / _JOURNAL}: cannot be written: {error.strerror}; {_GO_ON}"
+            ) from error
 
     def update_info(self, info: RunInfo) -> None:
         """Writes `run.json` anew: a route whose server was started later is known by now."""
@@ -99,10 +110,15 @@ class Journal:
         relative = f"{_SCRAPES}/{name}.prom.gz"
         # mtime=0: the same page gives the same bytes.
         data = gzip.compress(page.encode("utf-8", "surrogatepass"), compresslevel=6, mtime=0)
-        with (self.path / relative).open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with (self.path / relative).open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise JournalError(
+                f"{self.path / relative}: cannot be written: {error.strerror}; {_GO_ON}"
+            ) from error
         return relative
 
     def close(self) -> None:

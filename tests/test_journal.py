@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import resource
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -61,6 +64,33 @@ def test_an_exchange_that_stands_twice_in_the_journal_is_counted_once_and_said(t
     assert entries == [event("start"), exchange(), event("start")]
     assert isinstance(last, Event) and last.name == REPEATED
     assert last.message == "line 4 of the journal repeats a/512/cold/1, attempt 1: counted once"
+
+
+@contextmanager
+def no_file_longer_than(size: int) -> Iterator[None]:
+    """As on a disk that is full at that point: a write stops there, and the next one fails."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_costs_the_line_that_finds_no_room_and_none_before_or_after_it(tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    with Journal.create(run, info()) as journal:
+        journal.append(event("one"))
+        size = (run / "journal.jsonl").stat().st_size
+        with no_file_longer_than(size + 20):
+            for _ in range(2):
+                with pytest.raises(JournalError, match=r"journal\.jsonl: cannot be written: .*--resume"):
+                    journal.append(event("two"))
+            with pytest.raises(JournalError, match=r"p\.prom\.gz: cannot be written: .*--resume"):
+                journal.store_scrape("p", str(list(range(1000))))
+        assert (run / "journal.jsonl").stat().st_size == size
+        journal.append(event("three"))
+    assert list(read_entries(run)) == [event("one"), event("three")]
 
 
 def test_a_torn_last_line_is_ignored_by_readers_and_cut_on_resume(tmp_path: Path) -> None:
