@@ -1,11 +1,13 @@
-"""Runs the benchmarks and writes benchmarks/RESULTS.md: `python -m benchmarks [name ...]`.
+"""Runs the benchmarks and writes benchmarks/RESULTS.md.
 
-Names: clock, pace, client_cpu, memory, startup, report, study (all of them by default). Sections of
-RESULTS.md that were not measured this time stay as they are.
+python -m benchmarks all            every one of them, on a quiet machine
+python -m benchmarks clock memory   some; the other sections of RESULTS.md stay as they are
+
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import os
@@ -27,8 +29,12 @@ TITLES: dict[str, str] = {
     "memory": "Memory",
     "startup": "Start-up",
     "report": "Report on a large journal",
-    "study": "A whole command",
+    "study": "A whole command: 128 requests, 32 at a time",
+    "prompts": "Composing prompts",
+    "logs": "Reading logs",
 }
+PRINTED = ("prompts", "logs")
+"""These print their own tables; README.md says what of."""
 
 
 def measured(name: str) -> list[dict[str, Any]]:
@@ -60,7 +66,14 @@ def shown(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def section(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
+def printed(name: str) -> str:
+    """What one of `PRINTED` says."""
+    command = [sys.executable, "-m", f"benchmarks.{name}"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return f"```text\n{done.stdout.rstrip()}\n```"
+
+
+def section(name: str, told: str) -> str:
     facts = environment()
     load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "?"
     machine = ", ".join(facts[key] for key in ("cpu_model", "platform", "python", "loop") if key in facts)
@@ -71,21 +84,31 @@ def section(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
         if key in ("version.httpx", "version.aiohttp", "version.uvloop", "version.msgspec")
     )
     head = f"{when}; {facts['cpus']} CPUs ({machine}), load {load} at the end; {versions}."
-    return f"## {TITLES[name]}\n\n{head}\n\n{table(rows)}\n"
+    return f"## {TITLES[name]}\n\n{head}\n\n{told}\n"
 
 
 def main(names: Sequence[str]) -> None:
-    unknown = [name for name in names if name not in TITLES]
-    if unknown:
-        sys.exit(f"no benchmark {unknown[0]!r}; there are {', '.join(TITLES)}")
     kept = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
     sections = {name: text for name in TITLES if (text := found(kept, TITLES[name]))}
-    for name in names or TITLES:
+    for name in names:
         print(f"{name} ...", file=sys.stderr)
-        sections[name] = section(name, measured(name))
+        sections[name] = section(name, printed(name) if name in PRINTED else table(measured(name)))
         start = "# Results\n\nWritten by `python -m benchmarks`; what the columns mean: README.md.\n\n"
         parts = [sections[each] for each in TITLES if each in sections]
         RESULTS.write_text(start + "\n".join(parts), encoding="utf-8")
+
+
+def wanted() -> list[str]:
+    """The names on the command line."""
+    lines = "\n".join(f"    {name:12}{title}" for name, title in TITLES.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=f"{__doc__}names:\n{lines}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="+", choices=["all", *TITLES], metavar="name")
+    names: list[str] = parser.parse_args().names
+    return list(TITLES) if "all" in names else names
 
 
 def found(text: str, title: str) -> str | None:
@@ -97,4 +120,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--rows"]:
         print(json.dumps(rows_of(sys.argv[2])))
     else:
-        main(sys.argv[1:])
+        main(wanted())
