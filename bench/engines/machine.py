@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 
 from msgspec import Struct
-
-from bench.engines.base import Alias, Dialect
-from bench.engines.metrics import read_page
 
 MAX_CHARS = 4_000_000
 _MAX_LINE = 4_096
@@ -63,58 +61,67 @@ _SOURCES = (
     _Source(gauge="host_load", family="node_load1", device=None),
 )
 _HOST_TOTAL, _HOST_FREE = "node_memory_MemTotal_bytes", "node_memory_MemAvailable_bytes"
+_DEVICE_LABELS = {
+    **{source.family: source.device for source in _SOURCES},
+    _HOST_TOTAL: None,
+    _HOST_FREE: None,
+}
+"""Every family that is read -> the label that tells its devices apart."""
 
-
-def _alias(family: str, device: str | None) -> Alias:
-    return Alias(
-        name=family, sample=family, kind="gauge", unit="fraction", by=device, largest=True, prefixed=False
-    )
-
-
-_PAGE = Dialect(
-    name="machine",
-    title="an exporter of machine gauges",
-    recognises=lambda probes, page: False,
-    aliases=(
-        *(_alias(source.family, source.device) for source in _SOURCES),
-        _alias(_HOST_TOTAL, None),
-        _alias(_HOST_FREE, None),
-    ),
-)
+_Values = dict[str, dict[str, float]]
+"""Family -> device (empty without one) -> value."""
 
 
 def read_machine(text: str) -> tuple[dict[str, float], str | None]:
-    """Gauge (and device) -> value in our units, and why there is none. Never raises."""
+    """Gauge (and device) -> value in our units, and why there is none. Never raises.
+
+    Read without the parser of whole pages: this happens while a stream is being timed.
+    """
     if len(text) > MAX_CHARS:
         return {}, f"the page has {len(text):,} characters, more than {MAX_CHARS:,}"
     if text.lstrip()[:1] in ("{", "[", "<"):
         return {}, "the answer is no metrics page (JSON or HTML)"
-    values = read_page(_known_lines(text), _PAGE).values
+    values = _known_values(text)
     found: dict[str, float] = {}
     for gauge in GAUGES:
-        for source in (source for source in _SOURCES if source.gauge == gauge):
-            for name, value in values.items():
-                family, _, device = name.partition(".")
-                if family == source.family:
-                    _keep(found, gauge, device if source.device else None, value * source.factor)
-            if any(name.partition(".")[0] == gauge for name in found):
-                break  # further names are another exporter's for the same
+        # The first family that is there: further names are another exporter's for the same.
+        sources = (source for source in _SOURCES if source.gauge == gauge and source.family in values)
+        for source in islice(sources, 1):
+            for device, value in values[source.family].items():
+                _keep(found, gauge, device if source.device else None, value * source.factor)
     total, free = values.get(_HOST_TOTAL), values.get(_HOST_FREE)
-    if total is not None and free is not None:
-        _keep(found, "host_memory_used", None, total - free)
+    if total and free:
+        _keep(found, "host_memory_used", None, total[""] - free[""])
     return found, None if found else "the page holds no gauge of a GPU or host that is known here"
 
 
-def _known_lines(text: str) -> str:
-    """Lines of the families known here, of each as many as there may be devices: parsing is slow."""
-    left = {alias.sample: MOST_DEVICES for alias in _PAGE.aliases}
-    kept = []
+def _known_values(text: str) -> _Values:
+    """The values of known families, of each as many as there may be devices."""
+    values: _Values = {}
     for line in text.split("\n"):
-        name = line[: line.find("{")] if "{" in line else line.partition(" ")[0]
-        if left.get(name, 0) > 0 and len(line) <= _MAX_LINE:
-            left[name] -= 1
-            kept.append(line)
-    return "\n".join(kept)
+        name, labels, rest = _parts(line)
+        if name not in _DEVICE_LABELS or len(line) > _MAX_LINE:
+            continue
+        label = _DEVICE_LABELS[name]
+        named = re.search(rf'(?:^|,)\s*{label}="([^"]*)"', labels) if label else None
+        try:
+            value = float(rest.split(None, 1)[0])
+        except (ValueError, IndexError):
+            continue  # this line alone is lost
+        family = values.setdefault(name, {})
+        if len(family) < MOST_DEVICES:
+            family[named[1] if named else ""] = value
+    return values
+
+
+def _parts(line: str) -> tuple[str, str, str]:
+    """Name, labels and what follows. No regular expression: a hostile line would take it minutes."""
+    name, brace, rest = line.partition("{")
+    if brace:
+        labels, _, rest = rest.rpartition("}")
+        return name.strip(), labels, rest
+    name, _, rest = line.strip().partition(" ")
+    return name, "", rest
 
 
 def _keep(found: dict[str, float], gauge: str, device: str | None, value: float) -> None:

@@ -92,3 +92,10 @@ def test_devices_are_bounded_and_their_names_harmless() -> None:
     (name,) = read_machine('DCGM_FI_DEV_POWER_USAGE{gpu="<script>|' + "x" * 60 + '"} 5\n')[0]
     assert name == "gpu_power._script__" + "x" * 31
     assert name.partition(".")[0] in GAUGES
+
+
+@pytest.mark.parametrize("filler", [" ", "{", "}", ",", '"', 'gpu="'])
+def test_hostile_lines_of_known_names_cost_no_more_than_their_length(filler: str) -> None:
+    line = "DCGM_FI_DEV_GPU_UTIL{" + filler * (4_000 // len(filler)) + "\n"
+    found, problem = read_machine(line * 900)  # a test that hangs here has found a line that costs too much
+    assert found == {} and problem is not None
