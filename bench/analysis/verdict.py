@@ -318,7 +318,8 @@ def _client(case: Case, stalled: bool) -> Iterator[Reason]:
         worst > LAG_MS and worst / 1000 > min(LAG_TOLERANCE * shortest, gap)
     ):
         yield Reason(id="client_slow", detail=detail)
-    decode_s = numbers.total_s - ttft if (numbers.text_chunks or 0) > 1 else None
+    timed = (numbers.text_chunks or 0) > 1 and not _all_at_once(case)
+    decode_s = numbers.total_s - ttft if timed else None
     hidden = not_longer(numbers.client_uncertainty_s, {"TTFT": ttft, "decode time": decode_s})
     if hidden and not stalled and not always_late:
         known_ms = (numbers.client_uncertainty_s or 0.0) * 1000
