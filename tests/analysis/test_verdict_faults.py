@@ -133,7 +133,14 @@ def _run(route: Route, session: Session, drafter_limit: int | None) -> RunInfo:
     )
 
 
-BUSY_MACHINE = {"server_time_differs", "queued", "client_slow", "client_bottleneck", "buffered"}
+BUSY_MACHINE = {
+    "server_time_differs",
+    "queued",
+    "client_slow",
+    "below_uncertainty",
+    "client_bottleneck",
+    "buffered",
+}
 """What may tell of the machine the tests run on: these answers take 30 ms, and it may pause for longer."""
 
 

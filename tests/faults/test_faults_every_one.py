@@ -17,7 +17,14 @@ from bench.analysis.reasons import REASONS, effect_of
 from bench.records import Measurement, Reason
 from bench.servers.simulator import FAULTS
 
-MACHINE = {"server_time_differs", "queued", "client_slow", "client_bottleneck", "buffered"}
+MACHINE = {
+    "server_time_differs",
+    "queued",
+    "client_slow",
+    "below_uncertainty",
+    "client_bottleneck",
+    "buffered",
+}
 """What may tell of the machine the tests run on: these answers take 60 ms, and it may pause for longer."""
 
 
