@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from bench.analysis.watch_journal import Seen
     from bench.analysis.watch_totals import Totals
     from bench.run.status import InFlight, Status
-    from bench.run.watch.watcher import Seen
 
 INTERRUPTED = 130
 

@@ -16,6 +16,7 @@ from typing import Literal
 from msgspec import Struct
 
 from bench.analysis.measure import Measurer
+from bench.analysis.watch_journal import WATCH_ENDED, WATCHED
 from bench.errors import JournalError
 from bench.journal import Entry, read_run
 from bench.records import Event, Exchange, Measurement, RunInfo, Trial
@@ -23,7 +24,6 @@ from bench.run.forecast.outlook import Outlook
 from bench.run.ledger import STARTED, Ledger
 from bench.run.runner import FINISHED
 from bench.run.study import SESSION
-from bench.run.watch.watcher import WATCH_ENDED, WATCHED
 
 
 class InFlight(Struct, frozen=True, kw_only=True):

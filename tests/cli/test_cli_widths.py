@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from bench.analysis.watch_journal import LogLine, Seen
 from bench.analysis.watched import Watched
 from bench.cli.main import app
 from bench.journal import Journal
@@ -18,8 +19,6 @@ from bench.records import Event, PromptSettings, Route, RunInfo, Suite, Trial
 from bench.run.forecast.expect import Planned
 from bench.run.preflight.checks import Check
 from bench.run.status import InFlight, Status
-from bench.run.watch.log import LogLine
-from bench.run.watch.watcher import Seen
 
 LONG = "what was found, at length, in a folder /of/a/name/that/goes/on/and/on/for/ever/and/ever: " * 4
 ROUTE = "a-route-with-a-long-name-" * 2

@@ -21,6 +21,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from bench.analysis.watch_journal import LogLine, Seen
 from bench.analysis.watch_totals import Totals, total
 from bench.analysis.watched import Watched
 from bench.cli.watch import watch as watch_command
@@ -31,11 +32,10 @@ from bench.journal import Journal, read_entries, read_info
 from bench.records import Event, RunInfo, Scrape, ServerFacts
 from bench.report.watched import line, totals_line
 from bench.run.watch.kept import tell_again
-from bench.run.watch.log import LogLine, LogWatch
+from bench.run.watch.log import LogWatch
 from bench.run.watch.watcher import (
     Hearer,
     Keeper,
-    Seen,
     Watcher,
     WatchOrder,
     metrics_address,

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from bench.analysis.log_lines import without_secrets
 from bench.analysis.logs import LineGroup, LogAnalyser
+from bench.analysis.watch_journal import LogLine
 from bench.wire.logs import LogTail, parse_source
 
 _MOST = 5
 _CUT = 300
 _BAD_LEVELS = {"WARN", "WARNING", "ERROR", "CRITICAL", "FATAL"}
-
-
-class LogLine(Struct, frozen=True, kw_only=True):
-    """All lines of one template that deserve attention."""
-
-    count: int
-    level: str | None = None
-    text: str
-    """The first of them, or what it means."""
-    why: str = ""
 
 
 class LogWatch:

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from bench import engines
+from bench.analysis.watch_journal import NOTED, WATCH_ENDED, WATCHED, LogLine, Seen
 from bench.analysis.watch_totals import Totals
 from bench.analysis.watched import Watched, describe, slot_lengths
 from bench.analysis.windows import BUSY_S, Segment, Segmenter
@@ -29,17 +30,11 @@ from bench.errors import BenchError, EngineError, JournalError, SuiteError
 from bench.journal import SCHEMA, Journal
 from bench.records import Event, PromptSettings, Route, RunInfo, Scrape, ServerFacts, Suite
 from bench.run.exchange import utc_now
-from bench.run.watch.log import LogLine, LogWatch
+from bench.run.watch.log import LogWatch
 from bench.wire.client import Client
 from bench.wire.host import environment
 from bench.wire.scrape import scrape
 
-WATCHED = "watched"
-"""Name of the event that holds one request, window or restart that was watched."""
-WATCH_ENDED = "watch ended"
-"""Name of the last event of a watch."""
-NOTED = "note"
-"""Name of an event that holds a line about the watching itself."""
 _TIMEOUT_S = 30.0  # llama.cpp answers between two batches of a long prefill
 _SLOTS_TIMEOUT_S = 5.0
 
@@ -69,19 +64,6 @@ class WatchOrder(Struct, frozen=True, kw_only=True):
     api_key_env: str | None = None
     ca_file: str | None = None
     insecure: bool = False
-
-
-class Seen(Struct, frozen=True, kw_only=True):
-    """One thing that was watched, as the journal keeps it."""
-
-    at: str
-    """Wall clock of its end, ISO 8601, UTC."""
-    watched: Watched
-    before: str | None = None
-    """Raw page of its beginning, within the run directory."""
-    after: str | None = None
-    log: tuple[LogLine, ...] = ()
-    """What the server's log complained of meanwhile."""
 
 
 class Hearer(Struct, frozen=True, kw_only=True):
