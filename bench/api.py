@@ -206,20 +206,25 @@ def frame(records: Iterable[Struct]) -> pd.DataFrame:
     return pd.DataFrame([_flat(record) for record in records]).convert_dtypes()
 
 
-def figure(name: str, *runs: Run, base: str | None = None, task: str | None = None) -> Figure:
+def figure(
+    name: str, *runs: Run, base: str | None = None, task: str | None = None, reused: str | None = None
+) -> Figure:
     """A plot of the report over one or more runs, as a matplotlib figure to change or save.
 
     `name` is one of `total_latency`, `winner_map`, `ttft`, `decode`, `acceptance`, `reuse`,
     `timeline`, `gaps`, `order`. `task` shows the measurements of one task alone; without it they are
-    shown together. Raises `SuiteError` for another name, or where the data does not carry the plot.
+    shown together. `reused` (`75%`, `120000`) adds that cached part to `winner_map`. Raises `SuiteError`
+    for another name, or where the data does not carry the plot.
     """
+    from bench.analysis.reused import parse_reuse
     from bench.report import style
     from bench.report.content import collect
     from bench.report.plots import PLOTS, of_task
 
     if name not in PLOTS:
         raise SuiteError(f"no plot is called {name!r}: there are {', '.join(PLOTS)}")
-    content = collect([run.path for run in runs], base)
+    reuse = parse_reuse(reused) if reused is not None else None
+    content = collect([run.path for run in runs], base, reuse)
     with style.drawing():
         drawn = PLOTS[name][2](content if task is None else of_task(content, task))
         if drawn is None:

@@ -18,11 +18,14 @@ from bench.analysis.bootstrap import Floats
 from bench.analysis.cells import labelled, pooled, usable
 from bench.analysis.decode import DecodeLaw
 from bench.analysis.prefill import PrefillLaw
+from bench.analysis.reused import Reuse
 from bench.records import Measurement
 
 POINTS = 96
 """Default grid points on each axis."""
 _REACH = 4.0  # how far beyond the measured lengths the default axes go
+_ALIKE = 0.05
+"""Of a prompt: cached parts that differ by less are one."""
 
 
 class WinnerMap(Struct, frozen=True, kw_only=True):
@@ -31,9 +34,11 @@ class WinnerMap(Struct, frozen=True, kw_only=True):
     routes: tuple[str, ...]
     """Routes with a prefill and a decode law; indexes in `winner` point here."""
     reused_share: float
-    """Share of every prompt that is cached: 0 is cold."""
+    """Share of every prompt that is cached: 0 is cold, or `reused_tokens` are."""
+    reused_tokens: int | None = None
+    """Cached tokens of every prompt, where a number of them was asked for."""
     prompts: Floats
-    """(P,) tokens, ascending, log-spaced by default."""
+    """(P,) tokens, ascending, log-spaced by default; longer than `reused_tokens`."""
     outputs: Floats
     """(K,) tokens, ascending, log-spaced by default."""
     latency_s: Floats
@@ -50,7 +55,8 @@ class WinnerMap(Struct, frozen=True, kw_only=True):
     boundary: tuple[tuple[float, float, str, str], ...]
     """Crossover line: (prompt tokens, output tokens, winner below, winner above)."""
     measured: tuple[tuple[int, int], ...]
-    """(prompt tokens, output tokens) of the cells behind the map."""
+    """(prompt tokens, output tokens) of the cells that were measured with this part cached, within
+    `_ALIKE` of the prompt. Without any, the whole map is the laws'."""
     left_out: dict[str, str] = {}
     """Route -> why it is not on the map."""
     warnings: tuple[str, ...] = ()
@@ -71,14 +77,16 @@ def winner_map(
     measurements: Iterable[Measurement],
     *,
     reused_share: float = 0.0,
+    reused_tokens: int | None = None,
     prompts: Floats | None = None,
     outputs: Floats | None = None,
     task: str | None = None,
 ) -> WinnerMap | str:
     """The map, or a sentence that says why there is none (fewer than two routes with both laws).
 
-    `reused_share` from 0 (cold) to 1; `replayed_share` gives the one that was measured. Axes default
-    to four times beyond what was measured. `task`: only its trials; `None` pools several, and the
+    `reused_share` from 0 (cold) to 1; `replayed_share` gives the one that was measured. `reused_tokens`
+    instead: that many of every prompt, and only longer prompts are mapped. Axes default to four times
+    beyond what was measured. `task`: only its trials; `None` pools several, and the
     map's warnings say so.
     """
     rows = [row for row in labelled(measurements) if usable(row) and task in (None, row.task)]
@@ -94,7 +102,11 @@ def winner_map(
         axes = _axes(laws)
         prompts = axes[0] if prompts is None else prompts
         outputs = axes[1] if outputs is None else outputs
-    return _map(rows, laws, reused_share, prompts, outputs, left_out)
+    reuse = Reuse(share=reused_share) if reused_tokens is None else Reuse(tokens=reused_tokens)
+    prompts = prompts[prompts > (reuse.tokens or 0)]
+    if not prompts.size:
+        return f"a winner map needs prompts longer than the {reused_tokens:,} tokens that are cached"
+    return _map(rows, laws, reuse, prompts, outputs, left_out)
 
 
 def replayed_share(measurements: Iterable[Measurement]) -> float | None:
@@ -121,13 +133,14 @@ def _axes(laws: _Laws) -> tuple[Floats, Floats]:
 def _map(
     rows: Sequence[Measurement],
     laws: _Laws,
-    share: float,
+    reuse: Reuse,
     prompts: Floats,
     outputs: Floats,
     left_out: dict[str, Any],
 ) -> WinnerMap:
     n, k = prompts[:, None], outputs[None, :]
-    pairs = [latency(*law, n, n * share, k) for law in laws.values()]
+    cached = n * (reuse.share or 0.0) if reuse.tokens is None else float(reuse.tokens)
+    pairs = [latency(*law, n, cached, k) for law in laws.values()]
     values = np.stack([np.broadcast_to(v, (n.size, k.size)) for v, _ in pairs])
     halves = np.stack([np.broadcast_to(h, (n.size, k.size)) for _, h in pairs])
     order = np.argsort(values, axis=0, kind="stable")
@@ -140,10 +153,11 @@ def _map(
     lowest = max(law.tiers[0] for law, _ in laws.values())
     highest = min(law.longest for law, _ in laws.values())
     furthest = min(step.longest_output for _, step in laws.values())
-    cells = {(row.tier, row.output_tokens or 0) for row in rows if pooled(row.condition) == "cold" or share}
+    cells = {(row.tier, row.output_tokens or 0) for row in rows if _cached_alike(row, reuse)}
     return WinnerMap(
         routes=tuple(laws),
-        reused_share=share,
+        reused_share=reuse.share or 0.0,
+        reused_tokens=reuse.tokens,
         prompts=prompts,
         outputs=outputs,
         latency_s=values,
@@ -156,6 +170,15 @@ def _map(
         left_out=left_out,
         warnings=_warnings(rows, laws),
     )
+
+
+def _cached_alike(row: Measurement, reuse: Reuse) -> bool:
+    """Whether about the part in question of this prompt was cached."""
+    if pooled(row.condition) == "cold":
+        share: float | None = 0.0
+    else:
+        share = row.prefix_reuse
+    return share is not None and abs(share * row.tier - reuse.of(row.tier)) < _ALIKE * row.tier
 
 
 def _warnings(rows: Sequence[Measurement], laws: _Laws) -> tuple[str, ...]:

@@ -20,6 +20,13 @@ def report(
     base: Annotated[
         str | None, typer.Option(help="Route to compare against. Default: the first without speculation.")
     ] = None,
+    reused: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKENS|SHARE%",
+            help="Adds crossovers and the winner map for prompts with this part cached, by the laws.",
+        ),
+    ] = None,
     into: Annotated[
         Path | None,
         typer.Option(help="Write one report over all runs into this folder. Default: one into each run."),
@@ -34,14 +41,16 @@ def report(
 
     ctxbench report results/20261129T100000Z-laptop
     """
+    from bench.analysis.reused import parse_reuse
     from bench.report.content import collect
     from bench.report.write import write_content
 
+    reuse = parse_reuse(reused) if reused is not None else None
     groups = [runs] if into is not None else [[run] for run in runs]
     for group in groups:
         folder = into if into is not None else group[0]
         with _no_collector():
-            content = collect(group, base)
+            content = collect(group, base, reuse)
             written = write_content(content, folder, plots=not no_plots)
         _print(content, as_json=as_json, show_all=show_all)
         _say_where(folder, written)

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from bench.analysis.answers import Answer, Answers, Equivalence, Key, NeedleScore
 from bench.analysis.crossover import Arrival, Curves
+from bench.analysis.reused import Reuse
 from bench.analysis.verified import FOLDER, Verified, verified
 from bench.errors import JournalError
 from bench.journal import REPEATED, Entry, read_run
@@ -67,6 +68,10 @@ class Content(Struct, frozen=True, kw_only=True):
     summaries: tuple[Summary, ...]
     comparisons: tuple[Comparison, ...]
     crossovers: tuple[Crossover, ...]
+    reuse: Reuse | None = None
+    """The cached part of the prompt that was asked about."""
+    reused: tuple[Crossover, ...] = ()
+    """The crossovers with that part cached, by the laws."""
     verified: tuple[Verified, ...] = ()
     """What follow-up trials (`run --verify-crossover`) say of them, run by run."""
     details: tuple[Detail, ...]
@@ -131,11 +136,13 @@ class Cell(Struct, frozen=True, kw_only=True):
         return tuple(m for m in self.measurements if m.verdict.valid)
 
 
-def collect(paths: Sequence[Path], base: str | None = None) -> Content:
+def collect(paths: Sequence[Path], base: str | None = None, reuse: Reuse | None = None) -> Content:
     """Reads run directories and computes everything a report shows.
 
     `base` names the route to compare against; default: the first route without speculation, else
-    the first. Raises `JournalError` for a directory that is no run or is damaged.
+    the first. `reuse`: a cached part of the prompt to show crossovers and the winner map for, too.
+    Raises `JournalError` for a directory that is no run or is damaged, `SuiteError` where no laws tell
+    of `reuse`.
     """
     passes = [_Pass(path) for path in paths]
     measurements = _named([m for one in passes for m in one.measurements])
@@ -146,6 +153,7 @@ def collect(paths: Sequence[Path], base: str | None = None) -> Content:
         gaps=GapCounts.merge(one.gaps for one in passes),
         curves={key: curve for one in passes for key, curve in one.curves.items()},
         base=base,
+        reuse=reuse,
         asked=Asked(
             tasks={task: kind for one in passes for task, kind in one.tasks.items()},
             answers={key: answer for one in passes for key, answer in one.answers.items()},
@@ -165,6 +173,7 @@ def assemble(
     gaps: dict[str, GapCounts] | None = None,
     curves: Curves | None = None,
     base: str | None = None,
+    reuse: Reuse | None = None,
     asked: Asked | None = None,
 ) -> Content:
     """Adds the statistics to what was measured; `collect` without the files."""
@@ -174,6 +183,7 @@ def assemble(
     from bench.analysis.crossover import crossovers, one_way
     from bench.analysis.levels import levels
     from bench.analysis.summary import summarise
+    from bench.report.reused import reused_crossovers
 
     found, measurements = measurements, tuple(alone(measurements))
     asked = asked or Asked()
@@ -185,6 +195,8 @@ def assemble(
         summaries=tuple(summarise(measurements)),
         comparisons=tuple(compare(measurements, base)) if several and base else (),
         crossovers=tuple(_sorted(one_way(crossovers(measurements, curves=curves)))) if several else (),
+        reuse=reuse,
+        reused=reused_crossovers(measurements, reuse) if reuse is not None else (),
         details=details,
         gaps=gaps or {},
         base=base,

@@ -53,6 +53,8 @@ class SummaryFile(Struct, frozen=True, kw_only=True):
     summaries: tuple[Summary, ...]
     comparisons: tuple[Comparison, ...]
     crossovers: tuple[Crossover, ...]
+    reused_crossovers: tuple[Crossover, ...] = ()
+    """For the cached part of the prompt that was asked about (`report --reused`), by the laws."""
     levels: tuple[Level, ...] = ()
     """Levels of concurrency; empty where requests came one at a time."""
 
@@ -149,6 +151,7 @@ def summary_file(content: Content) -> SummaryFile:
         summaries=content.summaries,
         comparisons=content.comparisons,
         crossovers=content.crossovers,
+        reused_crossovers=content.reused,
         levels=content.levels,
     )
 

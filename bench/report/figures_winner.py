@@ -16,14 +16,18 @@ from bench.analysis.winner import winner_map as compute
 from bench.report import style
 from bench.report.content import Content
 from bench.report.figures import log_axis, short
-from bench.report.quantities import significant
+from bench.report.reused import panel_title
 
 _CELLS = 60  # colour cells on each axis: fine enough for a column, small enough for a page
 
 
 def winner_map(content: Content) -> Figure | None:
-    """Maps for cold prompts and, where replays hit, for the reuse that was measured; else `None`."""
+    """Maps for cold prompts, for the cached part that was asked about, and for the reuse of replays that
+    hit; `None` without laws."""
     maps = [compute(content.measurements)]
+    if content.reuse is not None:
+        part, count = content.reuse.share or 0.0, content.reuse.tokens
+        maps.append(compute(content.measurements, reused_share=part, reused_tokens=count))
     share = replayed_share(content.measurements)
     if share is not None and share > 0.05:
         maps.append(compute(content.measurements, reused_share=share))
@@ -71,7 +75,8 @@ def _panel(axis: Axes, one: WinnerMap, content: Content) -> None:
     axis.yaxis.set_major_formatter(short)
     axis.grid(visible=False)
     axis.set_xlabel("prompt tokens")
-    axis.set_title("cold" if not one.reused_share else f"{significant(one.reused_share * 100, 3)}% reused")
+    by_law = "" if one.measured else ", by law"
+    axis.set_title(panel_title(one.reused_share, one.reused_tokens) + by_law)
 
 
 def _legend(figure: Figure, maps: list[WinnerMap], content: Content) -> None:

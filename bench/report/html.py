@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from bench.report import answers, markdown, sources, words
+from bench.report import answers, markdown, reused, sources, words
 from bench.report.choice import choices, said, why
 from bench.report.conditions import client_table
 from bench.report.content import Content
@@ -82,6 +82,11 @@ def _texts(content: Content) -> dict[str, Any]:
         "columns": [QUANTITIES[key] for key in TABLE],
         "choices": _choices(content),
         "crossovers": [*words.crossover_lines(content), *words.verified_lines(content)],
+        "reused": {
+            "title": reused.title(content.reuse) if content.reuse is not None else "",
+            "lines": reused.reused_lines(content),
+            "note": reused.NOTE,
+        },
         "levels": _present(level_table(content)),
         "compared": _present(words.comparison_table(content), acceptance_table(content)),
         "answered": _present(answers.needle_table(content), answers.greedy_table(content)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from bench.records import Measurement
-from bench.report import answers, sources, words
+from bench.report import answers, reused, sources, words
 from bench.report.choice import choice_table
 from bench.report.conditions import client_table
 from bench.report.content import Content
@@ -48,6 +48,7 @@ def render(content: Content, pictures: Iterable[str] = ()) -> str:
             "Crossover",
             _listed([*words.crossover_lines(content), *words.verified_lines(content)], "crossover"),
         ),
+        _reused(content, list(pictures)),
         _tables(
             words.comparison_table(content),
             acceptance_table(content),
@@ -144,6 +145,19 @@ def _listed(lines: Sequence[str], key: str) -> str:
         return ""
     _, definition, witness = sources.DERIVED[key]
     return words.join(_safe(lines)) + f"\n\n{safe(f'{definition} Witness: {witness}.', 1000)}"
+
+
+def _reused(content: Content, pictures: Sequence[str]) -> str:
+    """Crossovers and the winner map for a chosen cached part of the prompt."""
+    if content.reuse is None:
+        return ""
+    maps = [
+        f"![Which route is fastest](plots/{name}.png)"
+        for name in pictures
+        if name.partition("-")[0] == "winner_map"
+    ]
+    parts = [words.join(_safe(reused.reused_lines(content))), safe(reused.NOTE, 1000), *maps]
+    return _section(reused.title(content.reuse), "\n\n".join(parts))
 
 
 def _cell(value: Value) -> str:

@@ -113,6 +113,7 @@ def of_task(content: Content, task: str) -> Content:
         measurements=tuple(one for one in content.measurements if one.task == task),
         summaries=tuple(one for one in content.summaries if one.task == task),
         crossovers=tuple(one for one in content.crossovers if one.task == task),
+        reused=tuple(one for one in content.reused if one.task == task),
         palette=content.routes,
     )
 

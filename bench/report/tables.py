@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from bench.report import words
+from bench.report import reused, words
 from bench.report.content import Content
 from bench.report.grid import Grid, Row, Value, grid
 from bench.report.levels import terminal_levels
@@ -35,6 +35,7 @@ def terminal(content: Content, width: int = WIDTH, *, show_all: bool = False) ->
     blocks.append(_block("excluded", _excluded(content, show_all), width))
     blocks.append(comparison(content, width))
     blocks.append(_block("crossover", [*_crossovers(content), *words.verified_lines(content)], width))
+    blocks.append(_reused(content, width))
     blocks.append(_block("look at", look_at(content), width))
     return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -192,6 +193,13 @@ def _crossovers(content: Content) -> list[str]:
     ] or lines
     left = len(lines) - len(kept)
     return kept + ([f"{left} between other routes: see report.md"] if left else [])
+
+
+def _reused(content: Content, width: int) -> str:
+    """What the laws say for a chosen cached part of the prompt."""
+    if content.reuse is None:
+        return ""
+    return _block(reused.title(content.reuse), [*reused.reused_lines(content), reused.NOTE], width)
 
 
 def _block(title: str, lines: list[str], width: int) -> str:

@@ -70,7 +70,9 @@ def tokens(value: float) -> str:
 
 def crossover_line(one: Crossover, several_tasks: bool = False) -> str:
     """One crossover as a sentence with its uncertainty and how far it goes beyond the measured."""
-    place = f"{one.tier:,} tokens, {one.condition}" + (f", {one.task}" if several_tasks else "")
+    place = f"{one.tier:,} tokens, "
+    place += one.condition if one.reused_tokens is None else f"{one.reused_tokens:,} of them cached"
+    place += f", {one.task}" if several_tasks else ""
     head = f"{place}: {one.route} against {one.base}: "
     if one.status == "always":
         return head + "faster at every output length" + _basis(one)
@@ -89,6 +91,8 @@ def crossover_line(one: Crossover, several_tasks: bool = False) -> str:
         spread = f" (at least {tokens(one.low)})"
     elif one.high is not None:
         spread = f" (at most {tokens(one.high)})"
+    elif one.basis == "law":
+        spread = " (no spread: too few tiers for one)"
     else:
         spread = " (a single trial: no spread)"
     return (

@@ -64,6 +64,29 @@ def test_a_reused_prefix_moves_the_boundary_down() -> None:
     assert at_longest(warm) < at_longest(cold)
 
 
+def test_a_number_of_reused_tokens_is_taken_off_every_longer_prompt() -> None:
+    prompts = np.array([8_000.0, 50_000.0, 64_000.0, 256_000.0])
+    found = the_map(rows(noise=0.0), reused_tokens=50_000, prompts=prompts, outputs=np.array([1.0, 500.0]))
+    assert found.prompts.tolist() == [64_000.0, 256_000.0] and found.reused_tokens == 50_000
+    for r, name in enumerate(found.routes):
+        for i, n in enumerate(found.prompts):
+            assert found.latency_s[r, i, 1] == pytest.approx(truth(name, n, 500.0, 50_000), rel=1e-6)
+    none = winner_map(rows(), reused_tokens=50_000, prompts=np.array([8_000.0]))
+    assert none == "a winner map needs prompts longer than the 50,000 tokens that are cached"
+
+
+def test_only_cells_with_about_that_part_cached_are_marked_as_measured() -> None:
+    replays = [
+        structs.replace(row, condition="replay", prefix_reuse=0.98 if row.tier > 8_000 else 0.5)
+        for row in rows()
+    ]
+    both = [*rows(), *replays]
+    assert the_map(both).measured == tuple((n, 512) for n in TIERS)
+    assert the_map(both, reused_share=0.99).measured == tuple((n, 512) for n in TIERS[1:])
+    assert the_map(both, reused_share=0.75).measured == ()
+    assert the_map(both, reused_tokens=4_100).measured == ((8_000, 512), (256_000, 512))
+
+
 def test_default_axes_span_what_was_measured_and_mark_the_rest() -> None:
     found = the_map(rows())
     assert found.prompts[0] <= 8_000 and found.prompts[-1] >= 256_000

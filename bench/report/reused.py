@@ -1,0 +1,74 @@
+"""Crossovers for a chosen cached part of the prompt: what the laws say of prompts that were not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bench.analysis.crossover import one_way
+from bench.analysis.reused import Reuse, reuse_crossovers
+from bench.errors import SuiteError
+from bench.records import Crossover, Measurement
+from bench.report import sources
+from bench.report.content import Content
+from bench.report.told import Told
+from bench.report.words import crossover_line, laws
+
+NOTE = (
+    "From the prefill and decode laws of the routes, not from prompts measured with this part cached. "
+    "Spreads are those of the laws; beyond the longest measured output the laws are extrapolated as well."
+)
+
+
+def reused_crossovers(measurements: Iterable[Measurement], reuse: Reuse) -> tuple[Crossover, ...]:
+    """One a pair and tier, task by task, by task and tier.
+
+    Raises `SuiteError` where no pair of routes has the laws, or no prompt is longer than its cached part.
+    """
+    found = one_way(reuse_crossovers(measurements, reuse))
+    if any(one.ttft_difference_s is not None for one in found):
+        return tuple(sorted(found, key=lambda one: (one.task, one.tier)))
+    why = "; ".join(dict.fromkeys(text for one in found for text in one.warnings))
+    raise SuiteError(
+        f"--reused {written(reuse)}: two routes with a prefill law (two tiers or more) and a decode rate are "
+        f"needed ({why or 'no two routes were measured'})"
+    )
+
+
+def written(reuse: Reuse) -> str:
+    """As it is given on a command line: `75%` or `120000`."""
+    return f"{(reuse.share or 0) * 100:g}%" if reuse.tokens is None else str(reuse.tokens)
+
+
+def title(reuse: Reuse) -> str:
+    """Of the section: `Crossover with 75% of the prompt cached`."""
+    what = f"{written(reuse)} of the prompt" if reuse.tokens is None else f"{reuse.tokens:,} prompt tokens"
+    return f"Crossover with {what} cached"
+
+
+def reused_lines(content: Content) -> list[str]:
+    """The crossovers as sentences, then what their laws lack; empty where no part was chosen.
+
+    What the laws warn of in general stands among the report's warnings.
+    """
+    several = len({one.task for one in content.reused}) > 1
+    general = {text for law in laws(content) for text in law.warnings}
+    lines: list[str] = []
+    lacking: dict[str, dict[str, None]] = {}
+    for one in content.reused:
+        line = crossover_line(one, several)
+        for text in one.warnings:
+            route, _, what = text.partition(": ")
+            if route not in (one.route, one.base):
+                line += f"; {text}"
+            elif what not in general:
+                lacking.setdefault(what, {})[route] = None
+        lines.append(Told(line, sources.crossover(one)))
+    fitted = sources.derived("prefill")
+    return lines + [Told(f"{', '.join(routes)}: {what}", fitted) for what, routes in lacking.items()]
+
+
+def panel_title(share: float, tokens: int | None) -> str:
+    """Of a winner map: `cold`, `75% reused`."""
+    if not share and not tokens:
+        return "cold"
+    return f"{share * 100:.3g}% reused" if tokens is None else f"{tokens:,} tok reused"
