@@ -44,7 +44,7 @@ def phase_uses(exchange: Exchange) -> tuple[PhaseUse, ...]:
     Several exporters are several hosts: they are put together. Local GPUs count only where no exporter
     tells the same, which would be the same GPUs again.
     """
-    limits = _phases(exchange)
+    limits = _phases(exchange) if exchange.machine else {}
     found = []
     for gauge in GAUGES:
         sources = [one for one in exchange.machine if _devices(one, gauge)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from msgspec import Struct
 
 from bench.analysis.machine import PhaseUse, phase_uses
@@ -94,8 +96,10 @@ def _curve(exchange: Exchange) -> tuple[tuple[float, ...], tuple[int, ...], str]
     )
 
 
+@lru_cache(maxsize=64)  # answers of a run are mostly of one length
 def picks(length: int, most: int = CURVE_POINTS) -> list[int]:
-    """At most `most` evenly spread places of a column, the first and the last among them."""
+    """At most `most` evenly spread places of a column, the first and the last among them. To be read
+    only: the same list is given again."""
     if length <= most:
         return list(range(length))
     return [round(i * (length - 1) / (most - 1)) for i in range(most)]
