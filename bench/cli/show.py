@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+from bench.report.quantities import significant
 from bench.run.progress import Progress
 
 _PERIOD_S = 0.5
@@ -48,13 +49,21 @@ def describe(progress: Progress, now_ns: int) -> str:
         text += f" {waited:.0f} s"
         if progress.expected_ttft_s is not None:
             text += f" of about {progress.expected_ttft_s:.0f} s"
-    if progress.phase == "decode" and progress.bytes_read:
-        text += f" {progress.bytes_read / 1000:.0f} kB"
+    if progress.phase == "decode":
+        text += _decoding(progress)
     if progress.together > 1:
         text += f", {progress.with_text} of {progress.together} have text"
     if progress.kv_usage is not None and progress.phase in ("prefill", "decode"):
         text += f", KV {progress.kv_usage:.0%}"
     return text
+
+
+def _decoding(progress: Progress) -> str:
+    """` 31.2 tok/s`, ` ~31.2 tok/s` where it is reckoned from bytes, else the bytes that have come."""
+    rate = progress.pace.tok_s
+    if rate is not None:
+        return f" {'~' if progress.pace.is_estimate else ''}{significant(rate, 3)} tok/s"
+    return f" {progress.bytes_read / 1000:.0f} kB" if progress.bytes_read else ""
 
 
 def left(progress: Progress, now_ns: int) -> float | None:

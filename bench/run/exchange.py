@@ -17,6 +17,7 @@ from bench.errors import EngineError
 from bench.plan.trials import wave_name
 from bench.prompting.compose import Prompt
 from bench.records import Exchange, Samples, Scrape, Trial, Wave
+from bench.run.pace import bytes_per_token
 from bench.run.progress import Phase, Progress
 from bench.run.session import Session
 from bench.run.wave import Member, Released, release, uncut
@@ -74,6 +75,7 @@ class Exchanger:
         self._store_page = store_page
         self._progress = progress
         self._bodies: dict[tuple[str, str, int], Body] = {}
+        self._bytes_per_token: dict[str, float] = {}  # of each route's last answer, for the display
         self.interrupted = False
         """Ctrl-C came during a wave whose requests are on record: the caller has to stop."""
         self.server_s = 0.0
@@ -106,6 +108,7 @@ class Exchanger:
             purpose=purpose,
             engine=session.dialect.name,
         )
+        self._learn(session, [raw], [exchange])
         exchange = msgspec.structs.replace(
             exchange,
             before=before,
@@ -133,6 +136,7 @@ class Exchanger:
         async with LagMeter() as meter, MachineSampler(session.machine) as machine:
             with contextlib.suppress(EngineError):  # the exchanges will meet the same trouble
                 await session.client.warm(connections=len(ready))
+            self._progress.pace.begin(self._bytes_per_token.get(session.route.name))
             self._enter("prefill")
             window = meter.window()
             out, samples = await self._release(session, [prepared for prepared, _ in ready])
@@ -154,6 +158,7 @@ class Exchanger:
                     engine=session.dialect.name,
                 )
                 found.append(msgspec.structs.replace(exchange, client=client, wave=wave))
+            self._learn(session, out.raws, found)
             found[0] = msgspec.structs.replace(
                 found[0],
                 before=before,
@@ -271,6 +276,7 @@ class Exchanger:
         with contextlib.suppress(EngineError):  # the exchange will meet the same trouble and record it
             await session.client.warm()
         self._progress.bytes_read = 0
+        self._progress.pace.begin(self._bytes_per_token.get(session.route.name))
         self._enter("prefill")
         work = session.client.exchange(prepared, keep_cancelled=self._keep_cancelled, onlooker=self._onlooker)
         if session.metrics_url is None:
@@ -324,16 +330,33 @@ class Exchanger:
     async def _look(self, session: Session) -> Scrape:
         found, _ = await self._scrape(session)
         self._progress.kv_usage = found.values.get("kv_usage")
+        generated = found.values.get("generation_tokens")
+        if generated is not None and self._progress.phase == "decode" and _counts_steps(session):
+            self._progress.pace.counted(found.at_ns, generated)
         return found
 
     def _onlooker(self, has_text: bool, size: int) -> None:
         """For the display: from the first text on the server decodes."""
         self._progress.bytes_read = size
-        if has_text and self._progress.phase == "prefill":
-            self._enter("decode")
+        if has_text:
+            self._progress.pace.received(time.monotonic_ns(), size)
+            if self._progress.phase == "prefill":
+                self._enter("decode")
+
+    def _learn(self, session: Session, raws: Sequence[Raw], found: Sequence[Exchange]) -> None:
+        """What a token of this route takes on the wire."""
+        size = sum(raw.recorder.size for raw in raws)
+        learnt = bytes_per_token(size, usage_of(found).completion_tokens)
+        if learnt is not None and all(one.failure is None for one in found):
+            self._bytes_per_token[session.route.name] = learnt
 
     def _enter(self, phase: Phase) -> None:
         self._progress.enter(phase, time.monotonic_ns())
+
+
+def _counts_steps(session: Session) -> bool:
+    """Whether the server counts generated tokens while it generates them, not at a request's end."""
+    return any(one.name == "generation_tokens" and one.when == "step" for one in session.dialect.aliases)
 
 
 def _is_cut_off(exchange: Exchange) -> bool:

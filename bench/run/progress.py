@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from bench.records import Trial
+from bench.run.pace import Pace
 
 Phase = Literal[
     "starting the server",
@@ -43,6 +44,8 @@ class Progress:
     """Estimated time for all that is left, from the start of the trial in flight."""
     kv_usage: float | None = None
     bytes_read: int = 0
+    pace: Pace = field(default_factory=Pace)
+    """How fast the requests in flight are decoded."""
     together: int = 1
     """Requests in flight: more than one in a wave."""
     with_text: int = 0

@@ -24,11 +24,24 @@ def test_a_long_prefill_is_shown_beside_its_estimate() -> None:
     assert describe(progress(), 322 * SECOND) == ("mtp4 564,577 cold: prefill 212 s of about 690 s, KV 35%")
 
 
-def test_from_the_first_text_on_bytes_are_shown() -> None:
+def test_from_the_first_text_on_bytes_are_shown_while_no_rate_is_known() -> None:
     made = progress()
     made.enter("decode", 800 * SECOND)
     made.bytes_read = 123_456
     assert describe(made, 810 * SECOND) == "mtp4 564,577 cold: decode 123 kB, KV 35%"
+
+
+def test_the_decode_rate_takes_the_place_of_the_bytes_and_is_marked_where_it_is_reckoned() -> None:
+    made = progress()
+    made.enter("decode", 800 * SECOND)
+    made.bytes_read = 123_456
+    made.pace.begin(200.0)
+    made.pace.received(800 * SECOND, 1_000)
+    made.pace.received(804 * SECOND, 1_000 + 4 * 200 * 31)
+    assert describe(made, 810 * SECOND) == "mtp4 564,577 cold: decode ~31.0 tok/s, KV 35%"
+    made.pace.counted(801 * SECOND, 100)
+    made.pace.counted(803 * SECOND, 2_600)
+    assert describe(made, 810 * SECOND) == "mtp4 564,577 cold: decode 1,250 tok/s, KV 35%"
 
 
 def test_a_wave_is_shown_with_its_level_and_the_streams_that_have_text() -> None:
