@@ -74,7 +74,7 @@ def exchanges(suite: Suite, count: int, chunks: int) -> Iterator[Exchange]:
 
 
 def make(path: Path, count: int, chunks: int) -> None:
-    text = SUITE.format(tokens=chunks, repeats=count // 20)
+    text = SUITE.format(tokens=chunks, repeats=max(1, count // 20))
     suite = parse_suite(text, name="large.toml")
     info = RunInfo(
         schema=SCHEMA,
