@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.records import Estimate, Spread
+from bench.records import Estimate, Percentiles, Spread
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -142,6 +142,14 @@ def median(values: Floats) -> Estimate:
     medians = np.sort((ordered[low_rank] + ordered[high_rank]) / 2)
     low, high = _quantile(medians, (1 - LEVEL) / 2), _quantile(medians, (1 + LEVEL) / 2)
     return Estimate(value=value, low=low, high=high, spread=spread, samples=n)
+
+
+def percentiles(values: Floats) -> Percentiles | None:
+    """Of what was seen, without resampling; linear between ranks, as `numpy.percentile` by default."""
+    if not values.size:
+        return None
+    p50, p90, p99 = (float(point) for point in np.percentile(values, (50, 90, 99)))
+    return Percentiles(p50=p50, p90=p90, p99=p99, samples=int(values.size))
 
 
 def bca(value: float, replicates: Floats, influence: Floats) -> tuple[float, float]:

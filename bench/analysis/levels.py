@@ -14,7 +14,7 @@ import numpy as np
 
 from bench.analysis import bootstrap
 from bench.analysis.cells import column, pooled, renamed, sound
-from bench.records import Condition, Estimate, Level, Measurement, Percentiles
+from bench.records import Condition, Estimate, Level, Measurement
 
 _Key = tuple[str, str, int, Condition, int]
 _Wave = list[Measurement]
@@ -61,8 +61,8 @@ def _level(key: _Key, waves: Sequence[_Wave]) -> Level:
         requests=len(rows),
         output_tok_s=_median(_per_second(wave, _output(wave)) for wave in valid),
         requests_s=_median(_per_second(wave, len(wave)) for wave in valid),
-        ttft_s=_percentiles(ttft),
-        tpot_s=_percentiles(tpot),
+        ttft_s=bootstrap.percentiles(ttft),
+        tpot_s=bootstrap.percentiles(tpot),
         acceptance=_median(_acceptance(wave) for wave in valid),
         prefix_reuse=_median(_reuse(wave) for wave in valid),
         queue_s=_median(_queue_s(wave) for wave in valid),
@@ -128,14 +128,6 @@ def _queue_s(wave: _Wave) -> float | None:
 def _median(values: Iterable[float | None]) -> Estimate | None:
     known = np.array([value for value in values if value is not None], dtype=float)
     return bootstrap.median(known) if known.size else None
-
-
-def _percentiles(values: bootstrap.Floats) -> Percentiles | None:
-    """Linear interpolation between ranks, as `numpy.percentile` does by default."""
-    if not values.size:
-        return None
-    p50, p90, p99 = (float(point) for point in np.percentile(values, (50, 90, 99)))
-    return Percentiles(p50=p50, p90=p90, p99=p99, samples=int(values.size))
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run directories, or those of a watch.")
+    ],
     base: Annotated[
         str | None, typer.Option(help="Route to compare against. Default: the first without speculation.")
     ] = None,
@@ -49,6 +51,9 @@ def report(
     groups = [runs] if into is not None else [[run] for run in runs]
     for group in groups:
         folder = into if into is not None else group[0]
+        if len(group) == 1 and _is_watch(group[0]):
+            _report_watch(group[0], folder, as_json=as_json)
+            continue
         with _no_collector():
             content = collect(group, base, reuse)
             written = write_content(content, folder, plots=not no_plots)
@@ -65,6 +70,31 @@ def print_run(path: Path) -> None:
     written = write_content(content, path)
     _print(content)
     _say_where(path, written)
+
+
+def _is_watch(path: Path) -> bool:
+    from bench.analysis.watch_journal import is_watch
+    from bench.journal import read_info
+
+    return is_watch(read_info(path))
+
+
+def _report_watch(path: Path, folder: Path, *, as_json: bool) -> None:
+    """A watch has a report of its own kind: no routes, no statistics over trials, no plots."""
+    from bench.cli.layout import hanging
+    from bench.report.watch.content import collect_watch
+    from bench.report.watch.export import watch_json
+    from bench.report.watch.lines import totals_line
+    from bench.report.write import write_watch
+
+    content = collect_watch(path)
+    written = write_watch(content, folder)
+    if as_json:
+        print(watch_json(content).decode(), end="")
+    else:
+        said = totals_line(content.totals, content.ended.watched_s).removeprefix("total: ")
+        print(hanging("total: ", said))
+    _say_where(folder, written)
 
 
 @contextmanager

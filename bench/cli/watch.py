@@ -107,7 +107,7 @@ def status(
 def _print_seen(seen: Seen, json: bool) -> None:
     from bench.cli.layout import hanging
     from bench.report.escape import visible
-    from bench.report.watched import line
+    from bench.report.watch.lines import line
 
     if json:
         import msgspec
@@ -122,7 +122,7 @@ def _print_seen(seen: Seen, json: bool) -> None:
 
 def _print_totals(totals: Totals, watched_s: float, json: bool) -> None:
     from bench.cli.layout import hanging
-    from bench.report.watched import totals_line
+    from bench.report.watch.lines import totals_line
 
     if json:
         import msgspec

@@ -16,6 +16,7 @@ from bench.analysis.answers import Answer, Answers, Equivalence, Key, NeedleScor
 from bench.analysis.crossover import Arrival, Curves
 from bench.analysis.reused import Reuse
 from bench.analysis.verified import FOLDER, Verified, verified
+from bench.analysis.watch_journal import is_watch
 from bench.errors import JournalError
 from bench.journal import REPEATED, Entry, read_run
 from bench.records import (
@@ -259,8 +260,10 @@ class _Pass:
 
         self._path = path
         self._info, entries = read_run(path)
-        if not self._info.plan and not self._info.suite.tiers:
-            raise JournalError(f"{path}: this is a watch, not a run: ctxbench watch {path} tells it again")
+        if is_watch(self._info):
+            raise JournalError(
+                f"{path}: this is a watch, not a run: ctxbench report {path} shows it by itself"
+            )
         self._events: list[Event] = []
         self._count = self._warmups = 0
         self._harness_ns = self._span_ns = 0

@@ -1,18 +1,13 @@
-"""report.html: one file that works from disk, asks nobody for anything, and can be printed.
+"""report.html of runs: what the page's template is given.
 
-Every text from outside passes Jinja's escaping; the trials travel as JSON that the page's own script
-turns into text nodes, never into markup. A content security policy forbids all requests.
+The trials travel as JSON that the page's own script turns into text nodes, never into markup.
 """
 
 from __future__ import annotations
 
-import hashlib
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from bench.report import answers, markdown, reused, sources, words
@@ -27,35 +22,19 @@ from bench.report.grid import WITH_SPREAD, grid
 from bench.report.law_table import law_table
 from bench.report.levels import level_table
 from bench.report.machine import machine_table
+from bench.report.page import SOURCE_SHOWN, page
 from bench.report.plots import Plot
 from bench.report.quantities import QUANTITIES, TABLE
 from bench.report.setting import setting_rows
 from bench.report.style import inline_svg, looks
-from bench.report.told import Table, Told, source_of
+from bench.report.told import Table, Told
 
-_TEMPLATES = Path(__file__).parent / "templates"
 EXCLUDED_SHOWN = 50
-SOURCE_SHOWN = 1_500
-"""Characters of a source that a reader who points at a figure is shown."""
 
 
 def render(content: Content, plots: Sequence[Plot] = ()) -> str:
     """The whole page."""
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters["shown"] = visible
-    environment.filters["source"] = lambda text: visible(source_of(text), SOURCE_SHOWN)
-    script = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
-    page = environment.get_template("report.html.j2")
-    return page.render(
-        **_texts(content),
-        css=Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
-        script=Markup(script),  # noqa: S704 - our own file
-        script_hash=_hash(script),
-        plots=[_plot(plot, content) for plot in plots],
-    )
+    return page("report.html.j2", {**_texts(content), "plots": [_plot(plot, content) for plot in plots]})
 
 
 def _texts(content: Content) -> dict[str, Any]:
@@ -167,7 +146,3 @@ def _plot(plot: Plot, content: Content) -> dict[str, Any]:
         # matplotlib escapes every text it draws.
         "svg": Markup(inline_svg(plot.svg, plot.name, title)),  # noqa: S704
     }
-
-
-def _hash(script: str) -> str:
-    return b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -19,51 +19,57 @@ def setting_rows(content: Content) -> tuple[list[str], list[list[str]]]:
     return ["", *(route.name for _, route in pairs)], [row for row in rows if set(row[1:]) != {MISSING}]
 
 
-_FACTS = {
-    "model": "model",
-    "engine": "version",
-    "k seen": "num_speculative_tokens",
-    "served limit (tok)": "max_model_len",
-    "drafter limit (tok)": "drafter_limit",
-    "prefix block (tok)": "block_size",
-    "KV capacity (tok)": "kv_capacity_tokens",
-    "prefix caching": "prefix_caching",
-}
-"""Rows that the server tells, and the fact behind each."""
+def told_facts(facts: ServerFacts) -> dict[str, str]:
+    """What a server says of itself, and where it says so; what it is silent about is left out."""
+    said = {
+        "model": (facts.model, "model"),
+        "engine": (" ".join(part for part in (facts.engine, facts.version) if part), "version"),
+        "k seen": (_count(facts.num_speculative_tokens), "num_speculative_tokens"),
+        "served limit (tok)": (_count(facts.max_model_len), "max_model_len"),
+        "drafter limit (tok)": (_count(facts.drafter_limit), "drafter_limit"),
+        "prefix block (tok)": (_count(facts.block_size), "block_size"),
+        "KV capacity (tok)": (_count(facts.kv_capacity_tokens), "kv_capacity_tokens"),
+        "prefix caching": (_switch(facts.prefix_caching), "prefix_caching"),
+    }
+    return {
+        name: Told(text, f"What the server says of itself. Witness: {_witness(facts, fact)}.")
+        for name, (text, fact) in said.items()
+        if text
+    }
 
 
 def _setting(info: RunInfo, route: Route) -> dict[str, str]:
-    facts = info.facts.get(route.name, ServerFacts())
+    """Texts that are not `Told` are the suite's own."""
     speculation, request = route.speculation, route.request
     tokenizer = info.tokenizers.get(route.name)
-    declared = f"{speculation.method}, k = {speculation.num_speculative_tokens}" if speculation else "none"
-    rows = {
-        "model": facts.model or route.model,
-        "engine": " ".join(part for part in (facts.engine, facts.version) if part),
-        "speculation declared": declared,
-        "k seen": _count(facts.num_speculative_tokens),
-        "served limit (tok)": _count(facts.max_model_len),
-        "drafter limit (tok)": _count(facts.drafter_limit),
-        "prefix block (tok)": _count(facts.block_size),
-        "KV capacity (tok)": _count(facts.kv_capacity_tokens),
-        "prefix caching": None if facts.prefix_caching is None else ("on" if facts.prefix_caching else "off"),
+    rows: dict[str, str | None] = {
+        "model": route.model,
+        "engine": None,  # holds the place
+        "speculation declared": f"{speculation.method}, k = {speculation.num_speculative_tokens}"
+        if speculation
+        else "none",
+        **told_facts(info.facts.get(route.name, ServerFacts())),
         **route.setting,
-        "tokenizer": f"{tokenizer.kind} {tokenizer.name} {tokenizer.sha256[:12]}" if tokenizer else None,
+        "tokenizer": Told(f"{tokenizer.kind} {tokenizer.name} {tokenizer.sha256[:12]}", sources.TOKENIZER)
+        if tokenizer
+        else None,
         "request": f"{request.endpoint}, temperature {request.temperature:g}"
         + (", ignore_eos" if request.ignore_eos else ""),
         "TLS": "not verified" if route.insecure else None,
     }
-    return {name: Told(text, _source(name, facts, route)) for name, text in rows.items() if text}
+    return {
+        name: text if isinstance(text, Told) else Told(text, sources.SUITE)
+        for name, text in rows.items()
+        if text
+    }
 
 
-def _source(name: str, facts: ServerFacts, route: Route) -> str:
-    """Who says so: the server, and where, or the suite."""
-    if name in route.setting or name not in {*_FACTS, "tokenizer"}:
-        return sources.SUITE
-    if name == "tokenizer":
-        return sources.TOKENIZER
-    witness = facts.sources.get(_FACTS[name], "its facts in run.json")
-    return f"What the server says of itself. Witness: {witness}."
+def _witness(facts: ServerFacts, fact: str) -> str:
+    return facts.sources.get(fact, "its facts in run.json")
+
+
+def _switch(value: bool | None) -> str | None:
+    return None if value is None else ("on" if value else "off")
 
 
 def _count(value: int | None) -> str | None:

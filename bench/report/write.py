@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from bench.analysis.watch_journal import is_watch
 from bench.errors import JournalError
-from bench.journal import write_atomically
+from bench.journal import read_info, write_atomically
 from bench.report import export, markdown
 from bench.report.content import Content, collect
+from bench.report.watch.content import WatchContent, collect_watch
 
 
 def write_report(run_dir: Path, *, plots: bool = True) -> list[Path]:
-    """Rebuilds every derived file of a run from what was kept; returns their paths.
+    """Rebuilds every derived file of a run, or of a watch, from what was kept; returns their paths.
 
     The same run gives the same bytes. Works on a run that was interrupted or has only failures.
     Each file is either the old or the new one, whatever happens meanwhile. `plots=False` leaves the
@@ -20,13 +22,24 @@ def write_report(run_dir: Path, *, plots: bool = True) -> list[Path]:
 
     Raises `JournalError` when `run_dir` is no run, is damaged, or cannot be written.
     """
+    if is_watch(read_info(run_dir)):
+        return write_watch(collect_watch(run_dir), run_dir)
     return write_content(collect([run_dir]), run_dir, plots=plots)
 
 
 def write_content(content: Content, folder: Path, *, plots: bool = True) -> list[Path]:
     """Writes a report on any content (several runs, for instance) into `folder`."""
+    return _write(files(content, plots=plots), folder)
+
+
+def write_watch(content: WatchContent, folder: Path) -> list[Path]:
+    """Writes the report of a watch into `folder`."""
+    return _write(watch_files(content), folder)
+
+
+def _write(made: Iterable[tuple[str, bytes]], folder: Path) -> list[Path]:
     written = []
-    for name, data in files(content, plots=plots):
+    for name, data in made:
         path = folder / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,6 +48,17 @@ def write_content(content: Content, folder: Path, *, plots: bool = True) -> list
         write_atomically(path, data)
         written.append(path)
     return written
+
+
+def watch_files(content: WatchContent) -> Iterator[tuple[str, bytes]]:
+    """Name and bytes of each file of a watch's report."""
+    from bench.report.watch import export as watch_export
+    from bench.report.watch import render
+
+    yield "report.md", render.markdown(content).encode()
+    yield "watched.csv", watch_export.watched_csv(content).encode()
+    yield "summary.json", watch_export.watch_json(content)
+    yield "report.html", render.html(content).encode()
 
 
 def files(content: Content, *, plots: bool = True) -> Iterator[tuple[str, bytes]]:

@@ -108,13 +108,6 @@ def test_what_is_no_run_is_refused_in_one_line_and_nothing_is_written(tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_watch_is_told_apart_from_a_run(tmp_path: Path) -> None:
-    watched = report_runs.make_run(tmp_path / "watched", tiers=())
-    with pytest.raises(JournalError, match=r"this is a watch, not a run: ctxbench watch .*watched tells it"):
-        write_report(watched)
-    assert not (watched / "report.md").exists()
-
-
 def test_the_numbers_of_the_report_are_those_of_the_server(small: Path) -> None:
     content = collect([small])
     assert all(m.verdict.valid for m in content.measurements)

@@ -30,7 +30,7 @@ from bench.engines.metrics import read_page
 from bench.errors import EngineError, JournalError, SuiteError
 from bench.journal import Journal, read_entries, read_info
 from bench.records import Event, RunInfo, Scrape, ServerFacts
-from bench.report.watched import line, totals_line
+from bench.report.watch.lines import line, totals_line
 from bench.run.watch.kept import tell_again
 from bench.run.watch.log import LogWatch
 from bench.run.watch.watcher import (

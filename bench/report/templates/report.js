@@ -3,12 +3,6 @@
   const FIRST = 100;
   const SVG = "http://www.w3.org/2000/svg";
   const byId = (id) => document.getElementById(id);
-  const routes = JSON.parse(byId("trial-routes").textContent);
-  const trials = JSON.parse(byId("trial-data").textContent);
-  // Places of a trial's values; drill.py writes them in this order.
-  const [ID, ROUTE, TIER, CONDITION, REPLAY, ATTEMPT, PROMPT, OUTPUT, TTFT, DECODE, ACCEPT, LENGTH, REUSE, TOTAL,
-    VALID, VERDICT, NOTES, DETAIL] = Array(18).keys();
-
   const element = (name, text, className) => {
     const made = document.createElement(name);
     if (text !== undefined) made.textContent = text;
@@ -74,7 +68,14 @@
     }));
   }
 
+  // What follows is the list of trials, which not every page has.
   const table = byId("trial-table");
+  if (!table) return;
+  const routes = JSON.parse(byId("trial-routes").textContent);
+  const trials = JSON.parse(byId("trial-data").textContent);
+  // Places of a trial's values; drill.py writes them in this order.
+  const [ID, ROUTE, TIER, CONDITION, REPLAY, ATTEMPT, PROMPT, OUTPUT, TTFT, DECODE, ACCEPT, LENGTH, REUSE, TOTAL,
+    VALID, VERDICT, NOTES, DETAIL] = Array(18).keys();
   let all = false;
   let order = null;
   const show = () => {

@@ -1,0 +1,103 @@
+"""report.md and report.html of a watch, in the look of all reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bench.report import sources
+from bench.report.escape import markdown as safe
+from bench.report.escape import visible
+from bench.report.markdown import table_of
+from bench.report.page import page
+from bench.report.told import Table, Told
+from bench.report.watch import tables, words
+from bench.report.watch.content import WatchContent
+
+MARKDOWN_ROWS = 100
+"""Rows of a table that is to be pasted; watched.csv has all."""
+HTML_ROWS = 2_000
+
+
+def markdown(content: WatchContent) -> str:
+    """The whole report.md."""
+    parts = [
+        f"# Watched: {safe(content.path)}",
+        f"{safe(words.state_line(content), 1000)} Begun {safe(content.info.created_at)}.",
+        _table(tables.totals_table(content)),
+        _table(tables.spread_table(content)),
+        _table(tables.alone_table(content, MARKDOWN_ROWS)),
+        _list("Missing numbers", words.missing_lines(content)),
+        _table(tables.windows_table(content, MARKDOWN_ROWS)),
+        _list(
+            "Restarts, errors and notes",
+            [*words.restart_lines(content), *words.trouble_lines(content)] or ["None."],
+        ),
+        _section("Setting", table_of(["", content.route.engine or "server"], words.setting_rows(content))),
+        _list("Boundary of what was seen", words.boundary_lines(content)),
+        _section("Where the numbers come from", _definitions(content)),
+        _section("How to reproduce", _reproduce(content)),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def html(content: WatchContent) -> str:
+    """The whole report.html."""
+    return page(
+        "watch.html.j2",
+        {
+            "title": f"Watched: {visible(content.path, 100)}",
+            "name": visible(content.path, 100),
+            "created": visible(content.info.created_at, 40),
+            "colors": {},
+            "state": words.state_line(content),
+            "seen": _present(tables.totals_table(content), tables.spread_table(content)),
+            "alone": _present(tables.alone_table(content, HTML_ROWS)),
+            "missing": words.missing_lines(content),
+            "windows": _present(tables.windows_table(content, HTML_ROWS)),
+            "restarts": words.restart_lines(content),
+            "trouble": words.trouble_lines(content),
+            "setting": words.setting_rows(content),
+            "boundary": words.boundary_lines(content),
+            "definitions": words.definition_rows(content),
+            "environment": _environment(content),
+        },
+    )
+
+
+def _present(*found: Table | None) -> list[Table]:
+    return [one for one in found if one is not None]
+
+
+def _environment(content: WatchContent) -> list[tuple[str, str]]:
+    return [
+        (visible(name, 60), Told(visible(value, 200), sources.ENVIRONMENT))
+        for name, value in sorted(content.info.environment.items())
+    ]
+
+
+def _section(title: str, body: str) -> str:
+    return f"## {title}\n\n{body}" if body else ""
+
+
+def _table(table: Table | None) -> str:
+    if table is None:
+        return ""
+    return _section(
+        table.title, f"{table_of(table.head, table.rows, table.right)}\n\n{safe(table.note, 1000)}"
+    )
+
+
+def _list(title: str, lines: Iterable[str]) -> str:
+    return _section(title, "\n".join(f"- {safe(line, 1000)}" for line in lines))
+
+
+def _definitions(content: WatchContent) -> str:
+    body = table_of(["number", "definition", "witness"], words.definition_rows(content))
+    return f"<details><summary>Definitions and witnesses</summary>\n\n{body}\n\n</details>"
+
+
+def _reproduce(content: WatchContent) -> str:
+    name = visible(content.path, 100).replace("`", "'")
+    command = f"```sh\nctxbench report {name}   # this report from what was kept\n```"
+    rows = _environment(content)
+    return f"{command}\n\n{table_of(['environment', ''], rows)}" if rows else command
