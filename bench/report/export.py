@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from bench.records import Comparison, Crossover, Level, Measurement, Reason, Summary
+from bench.analysis.answers import Divergence, Equivalence, NeedleScore
+from bench.records import Comparison, Condition, Crossover, Level, Measurement, Reason, Summary
 from bench.report.content import Content
 from bench.report.escape import csv_text, visible
 
@@ -40,6 +41,39 @@ class RunLine(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
+class NeedleLine(Struct, frozen=True, kw_only=True):
+    """Needles found by one route at one tier, in summary.json: valid answers only."""
+
+    route: str
+    tier: int
+    condition: Condition
+    """Cold ones count valid salted answers, too."""
+    answers: int
+    score: float
+    """Share of all needles that was found, 0 to 1."""
+    depths: tuple[float, ...]
+    """Where the needles stood: 0 for the front of the body, 1 for its end."""
+    found: tuple[int, ...]
+    """Answers that gave back the needle at each depth."""
+
+
+class GreedyLine(Struct, frozen=True, kw_only=True):
+    """Greedy answers of a route beside those of another to the same prompts, in summary.json."""
+
+    route: str
+    base: str
+    """A target-only route; `route` itself where replays are put beside their cold prompt."""
+    tier: int
+    task: str
+    pairs: int
+    identical: int
+    """Pairs without a difference."""
+    share: float
+    """Median part of an answer before its first difference, 0 to 1."""
+    earliest: Divergence | None
+    """The pair that parts first; `None`: no pair does."""
+
+
 class SummaryFile(Struct, frozen=True, kw_only=True):
     """summary.json: the statistics of a report and what they are over."""
 
@@ -57,6 +91,12 @@ class SummaryFile(Struct, frozen=True, kw_only=True):
     """For the cached part of the prompt that was asked about (`report --reused`), by the laws."""
     levels: tuple[Level, ...] = ()
     """Levels of concurrency; empty where requests came one at a time."""
+    needles: tuple[NeedleLine, ...] = ()
+    """Empty where no facts were hidden in prompts."""
+    greedy: tuple[GreedyLine, ...] = ()
+    """Empty where no two answers at temperature 0 can be compared. Information, never a verdict."""
+    greedy_left_out: int = 0
+    """Greedy answers that were too many to be compared."""
 
 
 @cache
@@ -153,6 +193,9 @@ def summary_file(content: Content) -> SummaryFile:
         crossovers=content.crossovers,
         reused_crossovers=content.reused,
         levels=content.levels,
+        needles=tuple(_needles(one) for one in content.needle_scores),
+        greedy=tuple(_greedy(one) for one in content.equivalences),
+        greedy_left_out=content.answers_left_out,
     )
 
 
@@ -179,6 +222,31 @@ def measurements_parquet(content: Content) -> bytes | None:
     out = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(records(content)), out)
     return out.getvalue()
+
+
+def _needles(one: NeedleScore) -> NeedleLine:
+    return NeedleLine(
+        route=one.route,
+        tier=one.tier,
+        condition=one.condition,
+        answers=one.answers,
+        score=one.score,
+        depths=one.depths,
+        found=one.found,
+    )
+
+
+def _greedy(one: Equivalence) -> GreedyLine:
+    return GreedyLine(
+        route=one.route,
+        base=one.base,
+        tier=one.tier,
+        task=one.task,
+        pairs=len(one.divergences),
+        identical=one.identical,
+        share=one.share,
+        earliest=one.earliest(),
+    )
 
 
 def _csv_cell(value: Any) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import jsonschema
 import msgspec
 import pytest
 import report_samples as samples
@@ -16,6 +18,7 @@ from bench.report import content as content_module
 from bench.report import html, markdown
 from bench.report.answers import TASKS_POOLED, greedy_notes, greedy_rows, needle_rows, task_lines
 from bench.report.content import collect
+from bench.report.export import summary_json, summary_schema
 from bench.report.words import reuse_lines
 
 SCORE = NeedleScore(route="mtp4", tier=6_316, condition="cold", answers=4, depths=(0.9, 0.1), found=(3, 4))
@@ -57,6 +60,26 @@ def test_greedy_answers_are_told_with_share_and_place_beside_a_route_against_its
     ]
     for page in (markdown.render(found), html.render(found)):
         assert "Greedy answers" in page and "No verdict" in page and "50% (7 words, 9 tokens)" in page
+
+
+def test_needles_and_greedy_answers_stand_in_the_summary_too() -> None:
+    pairs = (SAME, parted(50, 12), parted(20, 6))
+    found = samples.content(
+        needle_scores=(SCORE,),
+        equivalences=(equivalence("mtp4", "target-only", *pairs), equivalence("mtp4", "mtp4", SAME)),
+        answers_left_out=3,
+    )
+    data = json.loads(summary_json(found))
+    (needles,) = data["needles"]
+    assert (needles["route"], needles["answers"], needles["found"]) == ("mtp4", 4, [3, 4])
+    assert needles["score"] == 7 / 8  # three and four of four each
+    other, itself = data["greedy"]
+    assert (other["pairs"], other["identical"], other["share"]) == (3, 1, 0.5)
+    assert (other["earliest"]["first"], other["earliest"]["words"], other["earliest"]["tokens"]) == (20, 4, 6)
+    assert (itself["base"], itself["identical"], itself["earliest"]) == ("mtp4", 1, None)
+    assert data["greedy_left_out"] == 3
+    jsonschema.validate(data, json.loads(summary_schema()))
+    assert json.loads(summary_json(samples.content()))["needles"] == []
 
 
 def test_notes_say_what_was_not_compared() -> None:
