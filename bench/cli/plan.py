@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from bench.cli.layout import hanging, table
 from bench.cli.run import ResultsFolder, announce
 
 if TYPE_CHECKING:
+    from bench.records import Trial
     from bench.run.forecast.expect import Planned
 
 Json = Annotated[bool, typer.Option("--json", help="Print for machines.")]
@@ -67,12 +69,7 @@ def _trial_lines(found: Planned) -> list[str]:
     """A line a trial with its time; while nothing is known of any, how many there are of what."""
     expected = found.estimate.trials
     if all(one.total_s is None for one in expected):
-        counts = Counter((trial.route, trial.tier, trial.condition) for trial in found.trials)
-        rows = [
-            (f"{count:,}", f"{tier:,}", condition, route)
-            for (route, tier, condition), count in counts.items()
-        ]
-        return table(("trials", "tokens", "condition", "route"), rows, right=2)
+        return _counted(found.trials)
     long = list(dict.fromkeys(one.basis for one in expected if len(one.basis) > _SHORT))
     shown = {basis: f"({number})" for number, basis in enumerate(long, 1)}
     lines = [
@@ -80,6 +77,18 @@ def _trial_lines(found: Planned) -> list[str]:
         for number, (trial, one) in enumerate(zip(found.trials, expected, strict=True), 1)
     ]
     return [*lines, *(hanging(f"{mark} ", basis) for basis, mark in shown.items())]
+
+
+def _counted(trials: Sequence[Trial]) -> list[str]:
+    """How many trials of what; those of a level of concurrency by themselves, where there are levels."""
+    counts = Counter((trial.route, trial.tier, trial.condition, trial.concurrency) for trial in trials)
+    levels = any(trial.concurrency > 1 for trial in trials)
+    head = ("trials", "tokens", *(["at once"] if levels else []), "condition", "route")
+    rows = [
+        (f"{count:,}", f"{tier:,}", *([f"{level:,}"] if levels else []), condition, route)
+        for (route, tier, condition, level), count in counts.items()
+    ]
+    return table(head, rows, right=len(head) - 2)
 
 
 def _seconds(seconds: float | None) -> str:

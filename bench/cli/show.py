@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Iterator
 
+from bench.cli.layout import columns
 from bench.report.quantities import significant
 from bench.run.progress import Progress
 
@@ -82,6 +84,11 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
+def _wrapped(text: str) -> str:
+    """A line in as many as it needs, those after the first set in."""
+    return textwrap.fill(text, columns(), subsequent_indent="    ", break_on_hyphens=False)
+
+
 class _Bar:
     """A tqdm bar: trials done, what happens now, and the time left."""
 
@@ -101,7 +108,7 @@ class _Bar:
     def update(self) -> None:
         progress, bar = self._progress, self._bar
         while self._shown < len(progress.notes):
-            bar.write(progress.notes[self._shown], file=sys.stderr)
+            bar.write(_wrapped(progress.notes[self._shown]), file=sys.stderr)
             self._shown += 1
         bar.total, bar.n = progress.total, progress.done
         if (left_s := left(progress, time.monotonic_ns())) is not None:
@@ -124,7 +131,7 @@ class _Lines:
     def update(self) -> None:
         progress = self._progress
         while self._shown < len(progress.notes):
-            print(progress.notes[self._shown], file=sys.stderr)
+            print(_wrapped(progress.notes[self._shown]), file=sys.stderr)
             self._shown += 1
         if progress.done != self._done:
             self._done = progress.done
@@ -132,7 +139,8 @@ class _Lines:
             left_s = left(progress, now_ns)
             about = f", about {duration(left_s)} left" if left_s is not None else ""
             now = describe(progress, now_ns)
-            print(f"{progress.done}/{progress.total} trials done{about}; {now}", file=sys.stderr, flush=True)
+            text = f"{progress.done}/{progress.total} trials done{about}; {now}"
+            print(_wrapped(text), file=sys.stderr, flush=True)
 
     def close(self) -> None:
         sys.stderr.flush()

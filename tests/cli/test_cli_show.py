@@ -78,6 +78,20 @@ def test_without_a_terminal_a_line_tells_of_every_trial_and_every_note(
     assert told[1].startswith("5/18 trials done, about")
 
 
+def test_long_lines_are_wrapped_within_a_hundred_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    made = progress()
+    made.begin(msgspec.structs.replace(TRIAL, route="a-route-with-a-long-name-" * 3), 100 * SECOND)
+    with shown(made):
+        made.notes.append("a route is lost since its server does not answer " * 4)
+        made.done += 1
+    told = capsys.readouterr().err.splitlines()
+    assert max(map(len, told)) <= 100
+    assert told[0].startswith("a route is lost") and told[1].startswith("    ")
+    assert " ".join(" ".join(told).split()).count("is lost since its server does not answer") == 4
+    (last,) = (line for line in told if line.startswith("5/18 trials done"))
+    assert told[told.index(last) + 1].startswith("    ")
+
+
 def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     made = progress()
     with shown(made, quiet=True):
