@@ -44,6 +44,9 @@ class Detail(Struct, frozen=True, kw_only=True):
     """Start of the answer, or of what the server said instead; one harmless line."""
     prompt: str
     """Which prompt it was: the start of its hash, and its salt."""
+    released_s: float | None = None
+    """From the release of its wave to its own first byte; `None`: sent alone. What exists once for a wave
+    (samples, waits) stands in the detail of its first exchange."""
     cost: Cost = Cost()
     machine: tuple[PhaseUse, ...] = ()
 
@@ -79,6 +82,7 @@ def reduce_exchange(exchange: Exchange, source: str) -> Detail:
         kv_usage=_column(samples.kv_usage, picked),
         said=visible(said, 280),
         prompt=visible(f"{exchange.prompt.sha256[:12]}, salt: {exchange.prompt.salt}", 120),
+        released_s=_seconds(exchange.sent_ns - exchange.wave.released_ns) if exchange.wave else None,
         cost=cost_of(exchange),
         machine=phase_uses(exchange),
     )

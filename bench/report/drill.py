@@ -10,6 +10,7 @@ from msgspec import Struct
 from bench.records import Measurement
 from bench.report.content import Content
 from bench.report.detail import Detail
+from bench.report.drill_wave import Together, waves_of
 from bench.report.escape import visible
 from bench.report.grid import verdict_key
 from bench.report.witness import witnesses
@@ -35,7 +36,7 @@ class Drill(Struct, frozen=True, kw_only=True):
 
 FIELDS = (
     "trial", "route", "tier", "condition", "replay", "attempt", "prompt", "output", "ttft", "decode",
-    "acceptance", "length", "reuse", "total", "valid", "verdict", "notes", "detail",
+    "acceptance", "length", "reuse", "total", "valid", "verdict", "notes", "detail", "wave",
 )  # fmt: skip
 """Order of a trial's values; report.js uses the same places."""
 
@@ -45,14 +46,13 @@ def drill(content: Content, budget: int = BUDGET) -> Drill:
 
     Excluded trials are kept before valid ones when even the smallest form of all is too large.
     """
-    details = {(d.source, d.trial_id, d.attempt): d for d in content.details}
-    trials = list(content.measurements)
+    trials = list(content.everything)
     sample = trials[:: max(1, len(trials) // 50)]
     for points, characters in LEVELS:
-        guess = len(_encode(content, sample, details, points, characters)) * len(trials) / max(1, len(sample))
+        guess = len(_encode(content, sample, points, characters)) * len(trials) / max(1, len(sample))
         if guess > 1.1 * budget and (points, characters) != LEVELS[-1]:
             continue  # do not write out what is clearly too much
-        data = _encode(content, trials, details, points, characters)
+        data = _encode(content, trials, points, characters)
         if len(data) <= budget:
             note = ""
             if (points, characters) != LEVELS[0]:
@@ -61,30 +61,27 @@ def drill(content: Content, budget: int = BUDGET) -> Drill:
     points, characters = LEVELS[-1]
     keep = max(1, int(len(trials) * budget / len(data) * 0.8))
     kept = sorted(sorted(trials, key=lambda one: one.verdict.valid)[:keep], key=lambda one: one.order)
-    data = _encode(content, kept, details, points, characters)
+    data = _encode(content, kept, points, characters)
     note = f"Only {len(kept):,} of {len(trials):,} trials are listed; all are in measurements.csv."
     return Drill(json=data, shown=len(kept), total=len(trials), note=note)
 
 
-def _encode(
-    content: Content,
-    trials: list[Measurement],
-    details: dict[tuple[str, str, int], Detail],
-    points: int,
-    characters: int,
-) -> str:
+def _encode(content: Content, trials: list[Measurement], points: int, characters: int) -> str:
     place = {name: index for index, name in enumerate(content.routes)}
-    rows = [
-        _row(one, place, details.get((one.source, one.trial_id, one.attempt)), points, characters)
-        for one in trials
-    ]
+    details = {(one.source, one.trial_id, one.attempt): one for one in content.details}
+    waves = waves_of(content.waves, details)
+    rows = []
+    for one in trials:
+        detail = details.get((one.source, one.trial_id, one.attempt))
+        wave = waves[one.source, one.window.id] if one.window is not None else None
+        rows.append(
+            [*_row(one, place), _detail(detail, one, wave, points, characters), _wave(one, detail, wave)]
+        )
     # `<` could end the script element or open a comment in it; JSON can say it otherwise.
     return msgspec.json.encode(rows).decode().replace("<", "\\u003c")
 
 
-def _row(
-    one: Measurement, place: dict[str, int], detail: Detail | None, points: int, characters: int
-) -> list[Any]:
+def _row(one: Measurement, place: dict[str, int]) -> list[Any]:
     notes = [reason_text(reason) for reason in one.verdict.warnings]
     return [
         visible(one.trial_id, 120),
@@ -104,23 +101,37 @@ def _row(
         int(one.verdict.valid),
         "ok" if one.verdict.valid else visible(verdict_key(one), 60),
         [visible(text, 200) for text in ([] if one.verdict.valid else [verdict_text(one)]) + notes][:6],
-        None if detail is None else _detail(detail, one, points, characters),
     ]
 
 
-def _detail(detail: Detail, one: Measurement, points: int, characters: int) -> list[Any]:
+def _wave(one: Measurement, detail: Detail | None, wave: Together | None) -> list[Any] | None:
+    """Number of the wave, its size, place in it, release to first byte, and what it did as a whole."""
+    if wave is None:
+        return None
+    late = None if detail is None else _round(detail.released_s)
+    return [wave.number, one.concurrency, one.stream, late, wave.facts]
+
+
+def _detail(
+    detail: Detail | None, one: Measurement, wave: Together | None, points: int, characters: int
+) -> list[Any] | None:
+    if detail is None:
+        return None
+    shared = wave.shared if wave is not None and wave.shared is not None else detail
+    # Samples of a wave count from the first byte of the request that holds them.
+    shift = (shared.released_s or 0.0) - (detail.released_s or 0.0)
     curve = _thin(len(detail.curve_s), points)
-    samples = _thin(len(detail.sample_s), points)
-    seen = any(use is not None for use in detail.kv_usage)
+    samples = _thin(len(shared.sample_s), points)
+    seen = any(use is not None for use in shared.kv_usage)
     return [
         [_round(detail.curve_s[i]) for i in curve],
         [detail.curve_count[i] for i in curve],
         detail.curve_unit,
-        [_round(detail.sample_s[i]) for i in samples] if seen else [],
-        [_round(detail.kv_usage[i]) for i in samples] if seen else [],
+        [_round(shared.sample_s[i] + shift) for i in samples] if seen else [],
+        [_round(shared.kv_usage[i]) for i in samples] if seen else [],
         _round(detail.ended_s),
         [_round(t) for t in (detail.connect_s, detail.uploaded_s, detail.headers_s, detail.first_text_s)],
-        [_round(t) for t in (detail.idle_wait_s, detail.settle_s)],
+        [_round(t) for t in (shared.idle_wait_s, shared.settle_s)],
         detail.started_at[:32],
         visible(detail.said, characters) if characters else "",
         visible(one.absent.get("prefix_reuse", ""), 100),

@@ -75,7 +75,10 @@
   const trials = JSON.parse(byId("trial-data").textContent);
   // Places of a trial's values; drill.py writes them in this order.
   const [ID, ROUTE, TIER, CONDITION, REPLAY, ATTEMPT, PROMPT, OUTPUT, TTFT, DECODE, ACCEPT, LENGTH, REUSE, TOTAL,
-    VALID, VERDICT, NOTES, DETAIL] = Array(18).keys();
+    VALID, VERDICT, NOTES, DETAIL, WAVE] = Array(19).keys();
+  // The requests of a wave, in the order of their streams.
+  const members = (trial) => trial[WAVE] === null ? []
+    : trials.filter((other) => other[WAVE] !== null && other[WAVE][0] === trial[WAVE][0]);
   let all = false;
   let order = null;
   const show = () => {
@@ -110,8 +113,10 @@
     open.type = "button";
     open.setAttribute("aria-expanded", "false");
     name.append(dot, open);
+    const condition = trial[CONDITION] + (trial[REPLAY] ? " " + trial[REPLAY] : "")
+      + (trial[WAVE] ? `, ${trial[WAVE][2]} of ${trial[WAVE][1]} at once` : "");
     line.append(name, element("td", count(trial[TIER]), "n"),
-      element("td", trial[CONDITION] + (trial[REPLAY] ? " " + trial[REPLAY] : "")),
+      element("td", condition),
       element("td", number(trial[TTFT], 4), "n"), element("td", number(trial[DECODE], 3), "n"),
       element("td", share(trial[ACCEPT]), "n"), element("td", share(trial[REUSE]), "n"),
       element("td", number(trial[TOTAL], 4), "n"));
@@ -138,6 +143,7 @@
     const seconds = (value) => value === null ? "" : number(value, 4) + " s";
     const data = trial[DETAIL];
     if (data && data[0].length) box.append(curve(trial, data));
+    if (trial[WAVE]) fact("wave", `stream ${trial[WAVE][2]} of ${trial[WAVE][1]} released together`);
     fact("verdict", trial[VALID] ? "valid" : "");
     trial[NOTES].forEach((note, place) => fact(!trial[VALID] && place === 0 ? "verdict" : "note", note));
     fact("prompt", count(trial[PROMPT]) + " tokens");
@@ -152,16 +158,39 @@
       fact("headers", seconds(headers));
       fact("first text", seconds(text));
       fact("ended", seconds(ended));
-      fact("waited for idle", seconds(idle));
-      fact("counters settled", seconds(settle));
+      const whose = trial[WAVE] ? " (the wave)" : "";
+      fact("waited for idle" + whose, seconds(idle));
+      fact("counters settled" + whose, seconds(settle));
       fact("reuse missing", missing);
       fact("witnesses", witness);
       fact(trial[VALID] ? "answer" : "server said", said);
     }
     box.append(facts);
+    if (trial[WAVE]) box.append(together(trial));
     cell.append(box);
     line.append(cell);
     return line;
+  };
+
+  // A wave as a whole: its requests side by side, and what pages and samples say of all of them at once.
+  const together = (trial) => {
+    const [, size, , , shared] = trial[WAVE];
+    const made = element("table", undefined, "wave");
+    made.append(element("caption", `The wave of ${size}; pages and samples are of all its requests together: `
+      + shared.map(([name, text]) => `${name} ${text}`).join("; ")));
+    const head = element("tr");
+    for (const name of ["stream", "sent after release", "TTFT", "decode", "output", "verdict"]) head.append(element("th", name));
+    made.append(head);
+    const unit = (value, digits, of) => value === null ? "-" : number(value, digits) + of;
+    for (const other of members(trial)) {
+      const line = element("tr", undefined, other === trial ? "this" : "");
+      const late = other[WAVE][3];
+      line.append(element("th", String(other[WAVE][2])), element("td", unit(late, 3, " s"), "n"),
+        element("td", unit(other[TTFT], 4, " s"), "n"), element("td", unit(other[DECODE], 3, " tok/s"), "n"),
+        element("td", count(other[OUTPUT]), "n"), element("td", other[VERDICT]));
+      made.append(line);
+    }
+    return made;
   };
 
   const step = (reach) => {
@@ -173,8 +202,13 @@
     const [times, counts, unit, at, use, ended] = data;
     const [width, height, left, right, top, bottom] = [560, 230, 48, 46, 14, 36];
     const picture = drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "arrival curve" });
-    const reach = Math.max(ended, times[times.length - 1]) || 1;
-    const most = counts[counts.length - 1] || 1;
+    // The other requests of its wave, on this one's clock.
+    const others = members(trial)
+      .filter((other) => other !== trial && other[DETAIL] && other[DETAIL][2] === unit && other[DETAIL][0].length)
+      .map((other) => [other[DETAIL][0].map((t) => t + (other[WAVE][3] || 0) - (trial[WAVE][3] || 0)), other[DETAIL][1]]);
+    const last = (values) => values[values.length - 1];
+    const reach = Math.max(ended, last(times), ...others.map(([theirs]) => last(theirs))) || 1;
+    const most = Math.max(last(counts), ...others.map(([, theirs]) => last(theirs))) || 1;
     const x = (t) => left + Math.max(0, t) / reach * (width - left - right);
     const y = (n, full) => height - bottom - n / full * (height - top - bottom);
     const put = (name, attributes, text) => picture.append(drawn(name, attributes, text));
@@ -196,10 +230,11 @@
       for (const part of [0, 0.5, 1]) {
         put("text", { x: width - right + 5, y: y(part * full, full) + 4, ...small }, (part * full * 100).toPrecision(2) + "%");
       }
-      put("text", { x: width - right, y: top - 3, "text-anchor": "end", ...small }, "KV use (dashed)");
+      put("text", { x: width - right, y: top - 3, "text-anchor": "end", ...small }, (trial[WAVE] ? "KV use of the wave" : "KV use") + " (dashed)");
     }
+    for (const [theirs, so] of others) line(theirs, so, most, { stroke: "var(--note)", "stroke-width": 1, opacity: 0.6 });
     line(times, counts, most, { stroke: routes[trial[ROUTE]].color, "stroke-width": 2 });
-    put("text", { x: left, y: top - 3, ...small }, unit + " received");
+    put("text", { x: left, y: top - 3, ...small }, unit + " received" + (others.length ? " (thin: the others of its wave)" : ""));
     put("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle", ...small }, "seconds after the first request byte");
     return picture;
   };
