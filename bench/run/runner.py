@@ -22,7 +22,7 @@ from bench.analysis.measure import Measurer
 from bench.analysis.waves import as_one
 from bench.errors import EngineError
 from bench.journal import Entry, Journal
-from bench.plan.estimate import RouteModel
+from bench.plan.times import RouteModel
 from bench.plan.trials import groups, pair_key, waves
 from bench.prompting.compose import Composer, Prompt
 from bench.records import Event, Exchange, Measurement, RunInfo, Trial

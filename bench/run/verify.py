@@ -19,7 +19,8 @@ from bench.analysis.cells import same_tier
 from bench.analysis.crossover import Curves, crossovers, one_way
 from bench.analysis.verified import FOLDER, is_testable, plain_route, tokens_wanted
 from bench.journal import SCHEMA, Journal, read_entries, read_info
-from bench.plan.estimate import PlanEstimate, RouteModel, learn, words
+from bench.plan.estimate import PlanEstimate, words
+from bench.plan.times import RouteModel, learn
 from bench.plan.trials import plan
 from bench.records import Crossover, Event, Exchange, Measurement, RunInfo, Suite, Trial
 from bench.run.exchange import utc_now

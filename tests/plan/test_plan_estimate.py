@@ -13,17 +13,13 @@ from msgspec import structs
 from bench.errors import SuiteError
 from bench.plan.estimate import (
     BudgetedPlan,
-    RouteModel,
-    calibrated,
-    calibration_lengths,
     estimate,
     estimate_trial,
-    learn,
     parse_duration,
-    refined,
     within_budget,
     words,
 )
+from bench.plan.times import RouteModel, calibrated, calibration_lengths, learn, refined
 from bench.records import Failure, Measurement, Trial, Verdict
 
 STUDY = json.loads((Path(__file__).resolve().parent.parent / "data" / "seed_study.json").read_text())
@@ -81,10 +77,40 @@ def test_a_wave_is_expected_to_take_its_prompts_one_after_another_and_one_decode
     assert estimate_trial(wave[0], model).ttft_s == 6.0
 
 
-def test_times_of_a_loaded_server_say_nothing_of_requests_sent_alone() -> None:
-    loaded = [measured(8000, 60.0, concurrency=4, stream=n, trial_id=f"w{n}") for n in (1, 2, 3, 4)]
-    assert not learn("r", loaded).known
-    assert learn("r", [*loaded, measured(8000, 6.0)]).ttft_s == {"cold/8000": 6.0}
+def a_wave(tier: int, *ttft_s: float, **changes: object) -> list[Measurement]:
+    """Requests sent together, at these TTFTs."""
+    return [
+        measured(tier, time_s, concurrency=len(ttft_s), stream=n, trial_id=f"w{n}", **changes)
+        for n, time_s in enumerate(ttft_s, 1)
+    ]
+
+
+def test_waves_say_nothing_where_requests_were_sent_alone() -> None:
+    known = learn("r", [*a_wave(8000, 60.0, 60.0), measured(8000, 6.0)])
+    assert known.ttft_s == {"cold/8000": 6.0} and known.basis.startswith("earlier runs, one tier")
+
+
+def test_of_waves_alone_each_request_is_its_share_of_the_time_to_the_last_first_token() -> None:
+    # four prompts of 6 s, one after another, and a first token beside the second prompt
+    waves = [*a_wave(8000, 6.0, 12.1, 18.2, 24.4, tpot_s=0.05), *a_wave(16_000, 13.0, 26.0)]
+    known = learn("r", waves)
+    assert known.ttft_s == {"cold/8000": pytest.approx(6.1), "cold/16000": 13.0}
+    assert known.basis == "earlier runs, requests sent together: each its share"
+    together = [
+        structs.replace(trial(8000), id=f"r/8000/cold/1@4.{stream}", concurrency=4, stream=stream)
+        for stream in range(1, 5)
+    ]
+    expected = estimate(together, {"r": known}, overhead_s=2.0, warmup_tokens=0).total_s
+    assert expected == pytest.approx(24.4 + 100 * 0.05 + 2.0, rel=1e-6)
+    assert refined(RouteModel(route="r", basis=""), waves).ttft_s == known.ttft_s
+
+
+def test_a_wave_that_is_not_whole_teaches_nothing() -> None:
+    wave = a_wave(8000, 6.0, 12.0)
+    assert not learn("r", wave[:1]).known
+    assert not learn("r", [wave[0], structs.replace(wave[1], verdict=Verdict(valid=False))]).known
+    again = [structs.replace(one, attempt=2) for one in wave[:1]]
+    assert learn("r", [*wave, *again]).ttft_s == {"cold/8000": 6.0}
 
 
 def test_a_tier_that_was_measured_is_expected_as_measured() -> None:

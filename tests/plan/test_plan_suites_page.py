@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from bench.plan.estimate import calibrated, words
+from bench.plan.estimate import words
 from bench.plan.suite import parse_suite, read_suite
+from bench.plan.times import calibrated
 from bench.plan.trials import plan
 from bench.resources import shipped
 from bench.run.forecast.outlook import forecast

@@ -14,8 +14,8 @@ from run_helpers import ctxbench_here, exchanges, only_run, suite_text
 
 from bench.errors import JournalError, SuiteError
 from bench.journal import read_info
-from bench.plan.estimate import calibrated
 from bench.plan.suite import parse_suite
+from bench.plan.times import calibrated
 from bench.plan.trials import plan
 from bench.records import Measurement, RunInfo, Trial, Verdict
 from bench.run.forecast.calibrate import lengths

@@ -15,8 +15,8 @@ from bench.analysis.crossover import crossovers, one_way
 from bench.analysis.verified import FOLDER
 from bench.api import load
 from bench.journal import Journal, read_info
-from bench.plan.estimate import learn
 from bench.plan.suite import parse_suite
+from bench.plan.times import learn
 from bench.records import Event, Measurement, RunInfo, ServerFacts, Verdict
 from bench.report.content import collect
 from bench.report.tables import terminal

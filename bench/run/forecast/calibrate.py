@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from bench.analysis.timing import times
 from bench.errors import EngineError
-from bench.plan.estimate import RouteModel, calibrated, calibration_lengths
+from bench.plan.times import RouteModel, calibrated, calibration_lengths
 from bench.plan.trials import pair_key
 from bench.prompting.compose import Composer
 from bench.records import Suite, Trial

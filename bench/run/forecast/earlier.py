@@ -10,7 +10,7 @@ from msgspec import Struct
 from bench.analysis.measure import measure_all
 from bench.errors import JournalError
 from bench.journal import read_entries, read_info
-from bench.plan.estimate import RouteModel, learn
+from bench.plan.times import RouteModel, learn
 from bench.records import Exchange, Measurement, Route, RunInfo, Suite
 
 _MOST_RUNS = 8

@@ -6,16 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from bench.plan.estimate import (
-    BudgetedPlan,
-    PlanEstimate,
-    RouteModel,
-    calibrated,
-    estimate,
-    estimate_trial,
-    refined,
-    within_budget,
-)
+from bench.plan.estimate import BudgetedPlan, PlanEstimate, estimate, estimate_trial, within_budget
+from bench.plan.times import RouteModel, calibrated, refined
 from bench.records import Measurement, Suite, Trial
 
 SHORT_WARMUP = 4096
