@@ -71,12 +71,17 @@ def write_array(path: Path, array: NDArray[Any]) -> str | None:
 
 
 def map_array(path: Path, dtype: str, digest: str) -> NDArray[Any] | None:
-    """The array as a read-only memory map; `None` when it is not there or its checksum is wrong."""
+    """The array as a read-only memory map; `None` when it is not there or its checksum is wrong.
+
+    The checksum is of the file read piece by piece: the map itself takes memory only where it is used.
+    """
     try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != digest:
+            return None
         if path.stat().st_size == 0:
-            array: NDArray[Any] = np.empty(0, dtype=dtype)
-        else:
-            array = np.memmap(path, dtype=dtype, mode="r")
+            return np.empty(0, dtype=dtype)
+        return np.memmap(path, dtype=dtype, mode="r")
     except (OSError, ValueError):
         return None
-    return array if hashlib.sha256(array.data).hexdigest() == digest else None
