@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -125,11 +126,16 @@ async def resume(
 
 
 async def check(suite: Suite, sessions: Mapping[str, Session], order: Order) -> list[Check]:
-    """All checks that need no composed prompt."""
-    found = [*check_disk(order.results), await check_client()]
-    for session in sessions.values():
-        found += await check_route(suite, session, folder=order.folder)
-    return found
+    """All checks that need no composed prompt. The client listens to itself while servers are asked."""
+
+    async def routes() -> list[Check]:
+        found: list[Check] = []
+        for session in sessions.values():
+            found += await check_route(suite, session, folder=order.folder)
+        return found
+
+    client, servers = await asyncio.gather(check_client(), routes())
+    return [*check_disk(order.results), client, *servers]
 
 
 async def _work(runner: Runner, journal: Journal, info: RunInfo, sessions: Mapping[str, Session]) -> None:
