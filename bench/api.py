@@ -212,8 +212,8 @@ def figure(
     """A plot of the report over one or more runs, as a matplotlib figure to change or save.
 
     `name` is one of `total_latency`, `winner_map`, `ttft`, `decode`, `acceptance`, `reuse`,
-    `timeline`, `gaps`, `order`. `task` shows the measurements of one task alone; without it they are
-    shown together. `reused` (`75%`, `120000`) adds that cached part to `winner_map`. Raises `SuiteError`
+    `timeline`, `wave`, `gaps`, `order`. `task` shows the measurements of one task alone; without it they
+    are shown together. `reused` (`75%`, `120000`) adds that cached part to `winner_map`. Raises `SuiteError`
     for another name, or where the data does not carry the plot.
     """
     from bench.analysis.reused import parse_reuse

@@ -1,4 +1,4 @@
-"""Plots that let a reader judge the figures: acceptance, reuse, drift, gaps, one exchange in time."""
+"""Plots that let a reader judge the figures: acceptance, reuse, drift, gaps."""
 
 from __future__ import annotations
 
@@ -15,15 +15,12 @@ from bench.analysis.counters import conditional_acceptance
 from bench.records import Measurement
 from bench.report import style
 from bench.report.content import Content
-from bench.report.detail import Detail
 from bench.report.drafts import position_medians
-from bench.report.escape import visible
 from bench.report.figures import (
     add_legend,
     dots,
     few_ticks,
     log_axis,
-    state_of,
     thousands,
     tier_axis,
     tiers_of,
@@ -169,58 +166,6 @@ def gaps(content: Content) -> Figure | None:
     axis.set_title("Inter-chunk latency")
     add_legend(figure, [route for route in content.routes if route in drawn], content)
     return figure
-
-
-def timeline(content: Content) -> Figure | None:
-    """One exchange in time: when text arrived, and how full the KV cache was."""
-    detail = _showcase(content)
-    if detail is None or detail.first_text_s is None:
-        return None
-    figure, (axis,) = style.new_figure()
-    look = style.looks(content.routes)
-    color = look[detail.route].color if detail.route in look else style.PALETTE[0]
-    axis.axvspan(0, detail.first_text_s, color=style.FAINT, alpha=0.5, linewidth=0)
-    axis.plot(detail.curve_s, detail.curve_count, color=color)
-    axis.set_xlabel("seconds after the first request byte")
-    axis.set_ylabel(f"{detail.curve_unit} received")
-    axis.set_xlim(0, detail.ended_s * 1.02)
-    axis.set_ylim(bottom=0)
-    few_ticks(axis, "x")
-    few_ticks(axis, "y")
-    axis.set_title(visible(f"One exchange: {detail.trial_id}", 70))
-    handles = [
-        Line2D(
-            [], [], color=style.FAINT, linewidth=8, label=f"waiting for text ({detail.first_text_s:.4g} s)"
-        ),
-        Line2D([], [], color=color, label=f"{detail.curve_unit} received"),
-    ]
-    seen = [(t, use) for t, use in zip(detail.sample_s, detail.kv_usage, strict=True) if use is not None]
-    if seen:
-        other = axis.twinx()
-        other.plot(*zip(*seen, strict=True), color=style.NOTE, linestyle=(0, (3, 1.5)), linewidth=1.3)
-        other.set_ylim(0, max(0.01, max(use for _, use in seen) * 1.25))
-        other.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
-        other.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share * 100:g}%"))
-        other.set_ylabel("KV cache in use")
-        other.grid(visible=False)
-        other.spines["right"].set_visible(True)
-        handles.append(Line2D([], [], color=style.NOTE, linestyle=(0, (3, 1.5)), label="KV cache in use"))
-    style.legend(figure, handles)
-    return figure
-
-
-def _showcase(content: Content) -> Detail | None:
-    """A valid exchange at the longest tier, with samples if there are any; the first such."""
-    good = {(m.trial_id, m.attempt): m for m in valid_of(content)}
-    shown = [d for d in content.details if (d.trial_id, d.attempt) in good and d.first_text_s is not None]
-    if not shown:
-        return None
-
-    def rank(detail: Detail) -> tuple[int, bool, bool]:
-        one = good[detail.trial_id, detail.attempt]
-        return one.tier, any(use is not None for use in detail.kv_usage), state_of(one) == "cold"
-
-    return max(shown, key=rank)
 
 
 def judged(axis: Axes, points: Sequence[tuple[float, float, bool]], look: style.Look, **options: Any) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from msgspec import Struct, structs
 
-from bench.report import figures, figures_more, figures_winner, style
+from bench.report import figures, figures_more, figures_time, figures_winner, style
 from bench.report.content import Content
 from bench.report.escape import visible
 
@@ -68,7 +68,13 @@ PLOTS: dict[str, tuple[str, str, Draw]] = {
     "timeline": (
         "One exchange in time",
         "When text arrived and how full the KV cache was, for one exchange of the longest tier.",
-        figures_more.timeline,
+        figures_time.timeline,
+    ),
+    "wave": (
+        "Requests released together, in time",
+        "When the text of each request of one wave arrived, and how full the KV cache was meanwhile: the "
+        "largest wave of the longest tier.",
+        figures_time.wave,
     ),
     "gaps": (
         "Inter-chunk latency",

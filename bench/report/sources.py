@@ -105,7 +105,8 @@ DERIVED: dict[str, tuple[str, str, str]] = {
     ),
     "timeline": (
         "timeline",
-        "Text as it arrived, and the gauge of the KV cache as it was sampled meanwhile, of one exchange.",
+        "Text as it arrived, and the gauge of the KV cache as it was sampled meanwhile, of one exchange or "
+        "of one wave.",
         "client clock; the server's metrics page",
     ),
     "scrape": (
@@ -239,6 +240,7 @@ _PLOTTED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "acceptance": (("acceptance",), ("position",)),
     "reuse": (("prefix_reuse",), ()),
     "timeline": ((), ("timeline",)),
+    "wave": ((), ("timeline",)),
     "gaps": (("icl_p50_s",), ()),
     "order": (("ttft_s",), ("drift",)),
 }

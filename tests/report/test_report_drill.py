@@ -6,18 +6,20 @@ import json
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import report_samples as samples
 from report_runs import Server, plan, suite
 from test_report_levels import mixed, waves
 
-from bench.records import Samples, Window
+from bench.records import Samples, Verdict, Window
 from bench.records.exchange import Wave
 from bench.report import html
 from bench.report.content import Content
 from bench.report.detail import Detail, reduce_exchange
 from bench.report.drill import FIELDS, drill
 from bench.report.drill_wave import facts_of
+from bench.report.figures_time import wave as wave_plot
 
 RELEASED_NS = 5_000_000_000
 
@@ -87,6 +89,28 @@ def test_what_was_counted_for_the_whole_wave_is_told_of_each_of_its_requests() -
         "waiting, most": "3",
         "preemptions": "0",
     }
+
+
+def test_a_wave_is_drawn_on_the_clock_of_its_release() -> None:
+    drawn = wave_plot(with_wave())
+    assert drawn is not None
+    axis, usage = drawn.axes
+    curves = [line.get_xdata() for line in axis.get_lines()]
+    # the same answer twice, sent 0.1 s and 0.3 s after the release
+    assert len(curves) == 2 and np.asarray(curves[1]) - np.asarray(curves[0]) == pytest.approx(0.2)
+    assert list(usage.get_lines()[0].get_xdata()) == pytest.approx([0.1, 1.1])
+    assert "2 requests released together: mtp4/6316/cold/1" in axis.get_title()
+
+
+@pytest.mark.parametrize("content", [samples.content(), mixed(*waves(4.0)), mixed(*waves(4.0, valid=False))])
+def test_without_a_valid_wave_that_was_kept_none_is_drawn(content: Content) -> None:
+    assert wave_plot(content) is None
+
+
+def test_a_wave_with_an_excluded_request_is_not_drawn() -> None:
+    content = with_wave()
+    spoilt = msgspec.structs.replace(content.waves[0], verdict=Verdict(valid=False))
+    assert wave_plot(msgspec.structs.replace(content, waves=(spoilt, content.waves[1]))) is None
 
 
 def test_the_page_speaks_of_waves_only_where_there_are_some() -> None:

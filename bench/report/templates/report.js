@@ -179,7 +179,9 @@
     made.append(element("caption", `The wave of ${size}; pages and samples are of all its requests together: `
       + shared.map(([name, text]) => `${name} ${text}`).join("; ")));
     const head = element("tr");
-    for (const name of ["stream", "sent after release", "TTFT", "decode", "output", "verdict"]) head.append(element("th", name));
+    for (const [name, align] of [["stream"], ["sent after release", "n"], ["TTFT", "n"], ["decode", "n"], ["output", "n"], ["verdict"]]) {
+      head.append(element("th", name, align));
+    }
     made.append(head);
     const unit = (value, digits, of) => value === null ? "-" : number(value, digits) + of;
     for (const other of members(trial)) {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bench.records import ServerFacts
-from bench.report import sources
 from bench.report.escape import visible
 from bench.report.quantities import MISSING
 from bench.report.setting import told_facts
@@ -15,6 +14,7 @@ from bench.report.watch.numbers import NUMBERS, missing, witness
 ADDRESS = "As it was given to ctxbench watch; recorded in run.json."
 MISSING_SOURCE = "Requests and windows that have no such number, by the reason that the pages give."
 VERSION = "The metrics page does not tell it, and a watch asks for nothing else."
+NOBODY = "nothing that was watched had it"
 LOG = "Lines of the server's log while it was watched, equal ones counted together."
 NOTED = "Noted by ctxbench watch itself, with this client's wall clock (UTC); kept in journal.jsonl."
 RESTART = "Another process start time, or counters that fell and stayed down; sums up to the restart."
@@ -114,4 +114,4 @@ def boundary_lines(content: WatchContent) -> list[str]:
 def definition_rows(content: WatchContent) -> list[tuple[str, str, str]]:
     """Number, definition and witness."""
     watched = [one.watched for one in content.seen]
-    return [(one.head, one.definition, witness(watched, one) or sources.UNTOLD) for one in NUMBERS]
+    return [(one.head, one.definition, witness(watched, one) or NOBODY) for one in NUMBERS]
