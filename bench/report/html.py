@@ -38,8 +38,6 @@ def render(content: Content, plots: Sequence[Plot] = ()) -> str:
 
 
 def _texts(content: Content) -> dict[str, Any]:
-    found = words.excluded(content)
-    trials = drill(content)
     look = looks(content.routes)
     return {
         "title": ", ".join(visible(run.info.suite.name, 60) for run in content.runs) or "nothing",
@@ -56,43 +54,63 @@ def _texts(content: Content) -> dict[str, Any]:
         ],
         "routes": [{"name": visible(name, 60), "color": look[name].color} for name in content.routes],
         "colors": {visible(name, 60): look[name].color for name in content.routes},
+        "choices": _choices(content),
+        **_performance(content),
+        **_trials(content),
+        **_setting(content),
+        "boundary": words.boundary_lines(content),
+        "planned": sources.PLANNED,
+        "conditions": sources.CONDITION,
+        "environment_source": sources.ENVIRONMENT,
+        "definitions": markdown.definition_rows(content),
+    }
+
+
+def _performance(content: Content) -> dict[str, Any]:
+    return {
         "grid": grid(content),
         "spreads": sorted(WITH_SPREAD),
         "columns": [QUANTITIES[key] for key in TABLE],
-        "choices": _choices(content),
+        "reading": markdown.READING,
+        "levels": _present(level_table(content)),
+        "compared": _present(words.comparison_table(content), acceptance_table(content)),
         "crossovers": [*words.crossover_lines(content), *words.verified_lines(content)],
         "reused": {
             "title": reused.title(content.reuse) if content.reuse is not None else "",
             "lines": reused.reused_lines(content),
             "note": reused.NOTE,
         },
-        "levels": _present(level_table(content)),
-        "compared": _present(words.comparison_table(content), acceptance_table(content)),
         "answered": _present(answers.needle_table(content), answers.greedy_table(content)),
-        "laws": _present(law_table(content)),
-        "client": _present(client_table(content), machine_table(content)),
-        "tasks": answers.task_lines(content),
         "reuse": words.reuse_lines(content),
-        "tokenisation": words.tokenisation_lines(content),
+        "laws": _present(law_table(content)),
+    }
+
+
+def _trials(content: Content) -> dict[str, Any]:
+    found = words.excluded(content)
+    trials = drill(content)
+    return {
+        "trial_head": [*_trial_head()],
+        "drill": trials,
+        "drill_json": Markup(trials.json),  # noqa: S704 - JSON without `<`, see drill.py
+        "remedies": words.remedies(found),
+        "excluded": [words.excluded_line(one) for one in found[:EXCLUDED_SHOWN]],
+        "excluded_more": max(0, len(found) - EXCLUDED_SHOWN),
+    }
+
+
+def _setting(content: Content) -> dict[str, Any]:
+    return {
         "setting": setting_rows(content),
+        "tasks": answers.task_lines(content),
+        "tokenisation": words.tokenisation_lines(content),
+        "client": _present(client_table(content), machine_table(content)),
         "warnings": [
             *(Told(visible(note, 1000), sources.NOTE) for run in content.runs for note in run.info.notes),
             *difference_lines(content),
             *words.cell_warnings(content),
             *words.warning_lines(content),
         ],
-        "reading": markdown.READING,
-        "remedies": words.remedies(found),
-        "excluded": [words.excluded_line(one) for one in found[:EXCLUDED_SHOWN]],
-        "excluded_more": max(0, len(found) - EXCLUDED_SHOWN),
-        "boundary": words.boundary_lines(content),
-        "planned": sources.PLANNED,
-        "conditions": sources.CONDITION,
-        "environment_source": sources.ENVIRONMENT,
-        "definitions": markdown.definition_rows(content),
-        "trial_head": [*_trial_head()],
-        "drill": trials,
-        "drill_json": Markup(trials.json),  # noqa: S704 - JSON without `<`, see drill.py
     }
 
 

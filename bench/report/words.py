@@ -10,11 +10,12 @@ from bench.analysis.prefill import PrefillLaw
 from bench.analysis.verified import sentence
 from bench.records import Comparison, Crossover, Estimate, Measurement, Reason
 from bench.report import sources
-from bench.report.content import Content, Run, cells
+from bench.report.content import Content, cells
 from bench.report.escape import visible
 from bench.report.levels import concurrency_line
 from bench.report.limit import limit_lines
 from bench.report.quantities import MISSING, QUANTITIES, significant, write
+from bench.report.run_pass import Run
 from bench.report.told import Table, Told
 
 COMPARED = ("ttft_s", "decode_tok_s", "total_s")

@@ -23,7 +23,8 @@ from bench.records import (
     Trial,
     Verdict,
 )
-from bench.report.content import Content, Run
+from bench.report.content import Content
+from bench.report.run_pass import Run
 
 ROUTES = ("mtp4", "mtp2", "target-only")
 TIERS = (6_316, 564_580)

@@ -14,8 +14,7 @@ from report_runs import Server, plan, suite
 from bench.analysis.answers import Divergence, Equivalence, NeedleScore
 from bench.journal import Journal
 from bench.records import Exchange, Needle, PromptSettings, RunInfo
-from bench.report import content as content_module
-from bench.report import html, markdown
+from bench.report import html, markdown, run_pass
 from bench.report.answers import TASKS_POOLED, greedy_notes, greedy_rows, needle_rows, task_lines
 from bench.report.content import collect
 from bench.report.export import summary_json, summary_schema
@@ -162,7 +161,7 @@ def test_a_run_of_several_tasks_is_graded_and_compared_from_its_journal(run: Pat
 def test_answers_beyond_the_room_for_them_are_counted_and_still_graded(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(content_module, "ANSWER_CHARACTERS", 0)
+    monkeypatch.setattr(run_pass, "ANSWER_CHARACTERS", 0)
     found = collect([run])
     assert found.answers_left_out == len(found.measurements) == 18
     assert not found.equivalences

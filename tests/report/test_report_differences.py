@@ -6,8 +6,9 @@ import msgspec
 from report_samples import info
 
 from bench.records import ServerFacts
-from bench.report.content import Run, assemble
+from bench.report.content import assemble
 from bench.report.differences import difference_lines
+from bench.report.run_pass import Run
 
 
 def run(path: str, **versions: str) -> Run:

@@ -1,0 +1,177 @@
+"""One pass over a run directory: all that a report keeps of it.
+
+The journal is streamed: an exchange is measured, reduced to a `Detail` (its curve in at most
+`CURVE_POINTS` points) and dropped, so that memory does not grow with the number of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from bench.analysis.answers import Answer, Key
+from bench.analysis.crossover import Arrival
+from bench.analysis.verified import FOLDER, Verified, verified
+from bench.analysis.watch_journal import is_watch
+from bench.errors import JournalError
+from bench.journal import REPEATED, Entry, read_run
+from bench.records import Event, Exchange, Measurement, RunInfo
+from bench.report.detail import Detail, picks, reduce_exchange
+from bench.report.gaps import GapCounts
+
+ARRIVAL_POINTS = 512
+"""Points kept of a curve for the crossover inside the measured window: twice those it is read at."""
+CURVED_TRIALS = 6_000
+"""Trials up to which curves are used: some 50 MB of them. `Crossover.basis` says what was used."""
+ANSWER_CHARACTERS = 20_000_000
+"""Of all greedy answers of a run that are kept to be compared."""
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """One run directory as the report sees it."""
+
+    path: str
+    """Name of the directory, for reproduction lines."""
+    info: RunInfo
+    events: tuple[Event, ...]
+    exchanges: int
+    """Exchanges in the journal, warm-ups and the like included."""
+    warmups: int
+    """Those that are no trial: warm-ups, and prompts put into the cache again."""
+    harness_s: float | None
+    """This tool's own time: as the run itself tells when it finished, else what lies between its
+    exchanges and is no wait for the server."""
+    span_s: float | None
+    """What `harness_s` is a part of: the run without the pauses between resumed parts."""
+
+
+class RunPass:
+    """What one pass over a run directory has found.
+
+    Raises `JournalError` for a directory that is no run, is that of a watch, or is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        from bench.analysis.measure import measure_all
+
+        self._path = path
+        self._info, entries = read_run(path)
+        if is_watch(self._info):
+            raise JournalError(
+                f"{path}: this is a watch, not a run: ctxbench report {path} shows it by itself"
+            )
+        self._events: list[Event] = []
+        self._count = self._warmups = 0
+        self._harness_ns = self._span_ns = 0
+        self._last: Exchange | None = None
+        self.details: list[Detail] = []
+        self.gaps: dict[str, GapCounts] = {}
+        self.curves: dict[tuple[str, str, int], Arrival] = {}
+        self.tasks: dict[str, str] = {}
+        self.answers: dict[Key, Answer] = {}
+        self.left_out = self._characters = 0
+        self.measurements: list[Measurement] = []
+        for one in measure_all(self._info, self._watch(entries)):
+            self.measurements.append(one)
+            if one.concurrency == 1:  # those of a wave come all at once, after its last exchange
+                self._keep_curve(one)
+                self._keep_answer(one)
+
+    def verified(self) -> list[Verified]:
+        """What the follow-up of the run has shown of its crossovers."""
+        from bench.analysis.crossover import crossovers, one_way
+
+        folder = self._path / FOLDER
+        if not (folder / "run.json").exists():
+            return []
+        follow = RunPass(folder)
+        predicted = one_way(crossovers(self.measurements, curves=self.curves))
+        return verified(self.measurements, predicted, follow.measurements, follow.curves)
+
+    def run(self) -> Run:
+        told = [event.data for event in self._events if {"harness_s", "wall_s"} <= event.data.keys()]
+        harness = _total(told, "harness_s")
+        repeated = [event.message for event in self._events if event.name == REPEATED]
+        return Run(
+            path=self._path.resolve().name,
+            info=msgspec.structs.replace(self._info, notes=(*self._info.notes, *repeated)),
+            events=tuple(self._events),
+            exchanges=self._count,
+            warmups=self._warmups,
+            harness_s=harness if harness is not None else self._seen(self._harness_ns, 2),
+            span_s=_total(told, "wall_s") if harness is not None else self._seen(self._span_ns, 1),
+        )
+
+    def _seen(self, nanoseconds: int, least: int) -> float | None:
+        return nanoseconds / 1e9 if self._count >= least else None
+
+    def _watch(self, entries: Iterable[Entry]) -> Iterator[Exchange]:
+        for entry in entries:
+            if isinstance(entry, Event):
+                self._events.append(entry)
+                if entry.name == "session":
+                    self._last = None  # another process: its monotonic clock may be another one
+                continue
+            self._time(entry)
+            self._count += 1
+            if entry.purpose != "trial":
+                self._warmups += 1
+            else:
+                self.details.append(reduce_exchange(entry, self._info.id))
+                self.gaps.setdefault(entry.trial.route, GapCounts()).add(entry.chunks)
+            yield entry
+
+    def _keep_curve(self, one: Measurement) -> None:
+        """The arrival curve of what was just measured, thinned where it is very long."""
+        from bench.analysis.arrival import arrival
+        from bench.analysis.crossover import curve_key
+
+        exchange = self._last
+        if exchange is None or (exchange.trial.id, exchange.attempt) != (one.trial_id, one.attempt):
+            return
+        if len(self.measurements) > CURVED_TRIALS:
+            self.curves.clear()
+            return
+        curve = arrival(exchange, one.output_tokens)
+        if curve is not None:
+            kept = picks(len(curve[0]), ARRIVAL_POINTS)
+            self.curves[curve_key(one)] = (curve[0][kept], curve[1][kept])
+
+    def _keep_answer(self, one: Measurement) -> None:
+        """What the answer just measured is graded by or compared with, as far as there is room."""
+        from bench.analysis.answers import answer_key, answer_of
+
+        exchange = self._last
+        if exchange is None:
+            return
+        self.tasks.setdefault(exchange.trial.task, exchange.prompt.acceptance_class)
+        answer = answer_of(exchange)
+        if answer is None:
+            return
+        self._characters += len(answer.said.text) if answer.said is not None else 0
+        if answer.said is not None and self._characters > ANSWER_CHARACTERS:
+            self.left_out += 1
+            answer = msgspec.structs.replace(answer, said=None)
+        self.answers[answer_key(one)] = answer
+
+    def _time(self, exchange: Exchange) -> None:
+        ended = exchange.sent_ns + exchange.ended_ns
+        last = self._last
+        begin = exchange.sent_ns
+        if last is not None and exchange.sent_ns >= last.sent_ns + last.ended_ns:
+            begin = last.sent_ns + last.ended_ns
+            gap = exchange.sent_ns - begin
+            waited = (exchange.idle_wait_s or 0.0) + (last.settle_s or 0.0)
+            self._harness_ns += max(0, gap - round(waited * 1e9) - (exchange.connect_ns or 0))
+        self._span_ns += ended - begin
+        self._last = exchange
+
+
+def _total(told: list[dict[str, object]], key: str) -> float | None:
+    """The sum of what every part of a run says of itself; `None` when one does not."""
+    values = [data[key] for data in told]
+    numbers = [float(value) for value in values if isinstance(value, int | float)]
+    return sum(numbers) if numbers and len(numbers) == len(values) else None
