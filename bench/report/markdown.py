@@ -41,33 +41,33 @@ def render(content: Content, pictures: Iterable[str] = ()) -> str:
     parts = [
         f"# Long-context benchmark: {titles}",
         "\n".join(_opening(content)),
-        _tables(choice_table(content)),
-        _section("Performance", _performance(grid(content)) if _has_singles(content) else ""),
-        _tables(level_table(content)),
-        _section(
+        sections_of(choice_table(content)),
+        section("Performance", _performance(grid(content)) if _has_singles(content) else ""),
+        sections_of(level_table(content)),
+        section(
             "Crossover",
             _listed([*words.crossover_lines(content), *words.verified_lines(content)], "crossover"),
         ),
         _reused(content, list(pictures)),
-        _tables(
+        sections_of(
             words.comparison_table(content),
             acceptance_table(content),
             answers.needle_table(content),
             answers.greedy_table(content),
         ),
-        _section("Prefix reuse of replays", words.join(_safe(words.reuse_lines(content)))),
-        _tables(law_table(content)),
+        section("Prefix reuse of replays", words.join(_safe(words.reuse_lines(content)))),
+        sections_of(law_table(content)),
         _pictures(list(pictures)),
-        _section("Setting", setting_table(content)),
+        section("Setting", setting_table(content)),
         words.join(_safe(difference_lines(content))),
-        _section("Tasks", words.join(_safe(answers.task_lines(content)))),
-        _section("Tokenisation", words.join(_safe(words.tokenisation_lines(content)))),
-        _tables(client_table(content), machine_table(content)),
-        _section("Warnings and fallback", words.join(_warnings(content))),
-        _section("Excluded trials", words.join(_excluded(content))),
-        _section("Boundary of what was tested", words.join(_safe(words.boundary_lines(content)))),
-        _section("Where the numbers come from", _definitions(content)),
-        _section("How to reproduce", _reproduce(content)),
+        section("Tasks", words.join(_safe(answers.task_lines(content)))),
+        section("Tokenisation", words.join(_safe(words.tokenisation_lines(content)))),
+        sections_of(client_table(content), machine_table(content)),
+        section("Warnings and fallback", words.join(_warnings(content))),
+        section("Excluded trials", words.join(_excluded(content))),
+        section("Boundary of what was tested", words.join(_safe(words.boundary_lines(content)))),
+        section("Where the numbers come from", _definitions(content)),
+        section("How to reproduce", _reproduce(content)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -90,7 +90,8 @@ def _line(texts: Iterable[str]) -> str:
     return "| " + " | ".join(texts) + " |"
 
 
-def _section(title: str, body: str) -> str:
+def section(title: str, body: str) -> str:
+    """A section with its heading; nothing where it would be empty."""
     return f"## {title}\n\n{body}" if body else ""
 
 
@@ -130,10 +131,10 @@ def _performance(table: Grid) -> str:
     return "\n".join(lines) + ("\n" + "  \n".join(notes) if notes else "")
 
 
-def _tables(*tables: Table | None) -> str:
+def sections_of(*tables: Table | None) -> str:
     """A section for each table, with its footnote; nothing for one that is not there."""
     return "\n\n".join(
-        _section(one.title, f"{table_of(one.head, one.rows, one.right)}\n\n{safe(one.note, 1000)}")
+        section(one.title, f"{table_of(one.head, one.rows, one.right)}\n\n{safe(one.note, 1000)}")
         for one in tables
         if one is not None
     )
@@ -157,7 +158,7 @@ def _reused(content: Content, pictures: Sequence[str]) -> str:
         if name.partition("-")[0] == "winner_map"
     ]
     parts = [words.join(_safe(reused.reused_lines(content))), safe(reused.NOTE, 1000), *maps]
-    return _section(reused.title(content.reuse), "\n\n".join(parts))
+    return section(reused.title(content.reuse), "\n\n".join(parts))
 
 
 def _cell(value: Value) -> str:

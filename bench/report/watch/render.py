@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from bench.report import sources
 from bench.report.escape import markdown as safe
 from bench.report.escape import visible
-from bench.report.markdown import table_of
+from bench.report.markdown import section, sections_of, table_of
 from bench.report.page import page
 from bench.report.told import Table, Told
 from bench.report.watch import tables, words
@@ -23,19 +23,19 @@ def markdown(content: WatchContent) -> str:
     parts = [
         f"# Watched: {safe(content.path)}",
         f"{safe(words.state_line(content), 1000)} Begun {safe(content.info.created_at)}.",
-        _table(tables.totals_table(content)),
-        _table(tables.spread_table(content)),
-        _table(tables.alone_table(content, MARKDOWN_ROWS)),
+        sections_of(tables.totals_table(content)),
+        sections_of(tables.spread_table(content)),
+        sections_of(tables.alone_table(content, MARKDOWN_ROWS)),
         _list("Missing numbers", words.missing_lines(content)),
-        _table(tables.windows_table(content, MARKDOWN_ROWS)),
+        sections_of(tables.windows_table(content, MARKDOWN_ROWS)),
         _list(
             "Restarts, errors and notes",
             [*words.restart_lines(content), *words.trouble_lines(content)] or ["None."],
         ),
-        _section("Setting", table_of(["", content.route.engine or "server"], words.setting_rows(content))),
+        section("Setting", table_of(["", content.route.engine or "server"], words.setting_rows(content))),
         _list("Boundary of what was seen", words.boundary_lines(content)),
-        _section("Where the numbers come from", _definitions(content)),
-        _section("How to reproduce", _reproduce(content)),
+        section("Where the numbers come from", _definitions(content)),
+        section("How to reproduce", _reproduce(content)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -75,20 +75,8 @@ def _environment(content: WatchContent) -> list[tuple[str, str]]:
     ]
 
 
-def _section(title: str, body: str) -> str:
-    return f"## {title}\n\n{body}" if body else ""
-
-
-def _table(table: Table | None) -> str:
-    if table is None:
-        return ""
-    return _section(
-        table.title, f"{table_of(table.head, table.rows, table.right)}\n\n{safe(table.note, 1000)}"
-    )
-
-
 def _list(title: str, lines: Iterable[str]) -> str:
-    return _section(title, "\n".join(f"- {safe(line, 1000)}" for line in lines))
+    return section(title, "\n".join(f"- {safe(line, 1000)}" for line in lines))
 
 
 def _definitions(content: WatchContent) -> str:
