@@ -9,8 +9,10 @@ import asyncio
 import os
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from cdp import Page
@@ -214,6 +216,65 @@ def test_the_page_prints(report: Path, tmp_path: Path, screenshots: Path) -> Non
         assert await page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
     in_browser(report, tmp_path / "profile", work)
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[SimpleNamespace]:
+    """What the quick tests make pages of."""
+    sys.path.insert(0, str(SMALL.parents[1] / "report"))
+    try:
+        import test_report_drill
+        import test_report_watch
+
+        yield SimpleNamespace(wave=test_report_drill.with_wave, watch=test_report_watch)
+    finally:
+        sys.path.pop(0)
+
+
+def test_a_request_of_a_wave_opens_with_the_others_beside_it(
+    made: Any, tmp_path: Path, screenshots: Path
+) -> None:
+    file = tmp_path / "wave.html"
+    file.write_text(html.render(made.wave()), "utf-8")
+
+    async def work(page: Page) -> None:
+        await page.run(
+            "(() => { const find = document.getElementById('find'); find.value = '@';"
+            " find.dispatchEvent(new Event('input')); })()"
+        )
+        await page.run("document.querySelectorAll('#trial-table .open')[1].click()")
+        text = await page.run("document.querySelector('#trial-table tr.detail').innerText")
+        for said in ("stream 2 of 2", "KV use of the wave", "of all its requests together", "0.100 s"):
+            assert said in text
+        assert await page.run("document.querySelectorAll('tr.detail polyline').length") == 3
+        await page.screen(390, 844, phone=True)
+        await page.picture(screenshots / "wave.png")
+        assert await page.run("document.documentElement.scrollWidth") <= 390
+        assert await page.run("document.querySelector('.detail .box').getBoundingClientRect().right") <= 390
+
+    in_browser(file, tmp_path / "profile", work)
+
+
+def test_the_report_of_a_watch_sorts_tells_its_sources_and_fits_a_phone(
+    made: Any, tmp_path: Path, screenshots: Path
+) -> None:
+    watched = made.watch.make_watch(tmp_path / "friday", *made.watch.SEEN)
+    write_report(watched)
+
+    async def work(page: Page) -> None:
+        column = "[...document.querySelectorAll('#alone tbody tr')].map(row => row.cells[2].innerText)"
+        assert await page.run(column) == ["0", "960", "0"]
+        await page.run("document.querySelectorAll('#alone thead button')[2].click()")
+        assert await page.run(column) == ["0", "0", "960"]
+        await page.run("document.querySelector('#alone tbody td').click()")
+        assert "Witness: counters" in await page.run("document.getElementById('tip').innerText")
+        assert await page.run("document.scripts.length") == 1
+        assert await page.run(WORST_CONTRAST) >= 4.5
+        await page.screen(390, 844, phone=True)
+        assert await page.run("document.documentElement.scrollWidth") <= 390
+        await page.picture(screenshots / "watch.png")
+
+    in_browser(watched / "report.html", tmp_path / "profile", work)
 
 
 def test_hostile_content_runs_nothing(report: Path, tmp_path: Path) -> None:

@@ -175,11 +175,13 @@
   // A wave as a whole: its requests side by side, and what pages and samples say of all of them at once.
   const together = (trial) => {
     const [, size, , , shared] = trial[WAVE];
-    const made = element("table", undefined, "wave");
+    const frame = element("div", undefined, "wave");
+    const made = element("table");
     made.append(element("caption", `The wave of ${size}; pages and samples are of all its requests together: `
       + shared.map(([name, text]) => `${name} ${text}`).join("; ")));
     const head = element("tr");
-    for (const [name, align] of [["stream"], ["sent after release", "n"], ["TTFT", "n"], ["decode", "n"], ["output", "n"], ["verdict"]]) {
+    for (const [name, align] of [["stream"], ["sent after release", "n"], ["TTFT", "n"], ["decode", "n"], ["output", "n"],
+      ["verdict"]]) {
       head.append(element("th", name, align));
     }
     made.append(head);
@@ -192,7 +194,8 @@
         element("td", count(other[OUTPUT]), "n"), element("td", other[VERDICT]));
       made.append(line);
     }
-    return made;
+    frame.append(made);
+    return frame;
   };
 
   const step = (reach) => {
