@@ -11,24 +11,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Literal
 
 import msgspec
 
-from bench.analysis.measure import Measurer
 from bench.analysis.waves import as_one
 from bench.errors import EngineError
 from bench.journal import Entry, Journal
 from bench.plan.times import RouteModel
 from bench.plan.trials import groups, pair_key, waves
 from bench.prompting.compose import Composer, Prompt
-from bench.records import Event, Exchange, Measurement, RunInfo, Trial
+from bench.records import Event, Exchange, RunInfo, Trial
+from bench.run.books import Books
 from bench.run.exchange import Exchanger, utc_now
-from bench.run.forecast.outlook import SHORT_WARMUP, Outlook
-from bench.run.ledger import STARTED, Ledger, Sent
+from bench.run.forecast.outlook import SHORT_WARMUP
+from bench.run.ledger import STARTED, Sent
 from bench.run.lifecycle.care import Caretaker
 from bench.run.lifecycle.stage import Stage
 from bench.run.progress import Progress
@@ -60,25 +59,20 @@ class Runner:
         """`stage`: the routes, of which some may be open; `models`: what is known of their times."""
         self._info = info
         self._suite = info.suite
-        self._journal = journal
+        self._path = journal.path
         self._stage = stage
         self._sessions = stage.sessions
         self._composers = stage.composers
         self._progress = progress
-        self._measurer = Measurer(info)
-        self._ledger = Ledger(info.suite.retry_invalid)
-        self._outlook = Outlook([route.name for route in info.suite.routes], models)
-        # One thread: lines keep their order, and no fsync ever holds up the event loop.
-        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
-        self._exchanger = Exchanger(self._store_page, progress)
+        self._books = Books(info, journal, progress, models)
+        self._ledger = self._books.ledger
+        self._exchanger = Exchanger(self._books.store_page, progress)
         self._warm: set[str] = set()
-        self._care = Caretaker(stage, self._exchanger, progress, self._note)
+        self._care = Caretaker(stage, self._exchanger, progress, self._books.note)
 
     def recall(self, entries: Iterator[Entry]) -> None:
         """Takes in what earlier sessions of this run have done."""
-        for entry in entries:
-            self._take_in(entry)
-        self._judged(self._measurer.end())
+        self._books.recall(entries)
 
     async def run(self) -> None:
         """Warms up every route and sends all that is left.
@@ -88,7 +82,7 @@ class Runner:
         """
         plan = self._info.plan
         self._progress.total = len(plan)
-        self._show_done()
+        self._books.show_done()
         started_ns = time.monotonic_ns()
         try:
             await self._care.announce()
@@ -102,13 +96,13 @@ class Runner:
                 await self._time_tokenizers(list(self._sessions))
         finally:
             self._progress.enter("finished", time.monotonic_ns())
-            await self._note(FINISHED, data=self._account(started_ns))
-            self._writer.shutdown(wait=True)
+            await self._books.note(FINISHED, data=self._account(started_ns))
+            self._books.close()
         if self._care.lost:
             reasons = "; ".join(f"route {name}: {reason}" for name, reason in self._care.lost.items())
             raise EngineError(
                 f"{reasons}; {len(self._ledger.left(plan))} of {len(plan)} trials "
-                f"are left: see to it, then ctxbench run --resume {self._journal.path}"
+                f"are left: see to it, then ctxbench run --resume {self._path}"
             )
 
     async def _time_tokenizers(self, routes: Sequence[str]) -> None:
@@ -131,7 +125,7 @@ class Runner:
                 took = await self._exchanger.time_tokenizer(session, prompt.rest)
                 if took is not None:
                     data: dict[str, object] = {"route": name, "tier": tier, **took}
-                    await self._note(TOKENIZED, data=data)
+                    await self._books.note(TOKENIZED, data=data)
 
     def _blocks(self) -> Iterator[list[Trial]]:
         """Interleaved: one repeat of all routes; else one repeat of one route."""
@@ -144,7 +138,7 @@ class Runner:
 
     async def _run_block(self, block: Sequence[Trial]) -> None:
         for route in dict.fromkeys(trial.route for trial in block):
-            await self._care.open(route, self._info, self._keep_info)
+            await self._care.open(route, self._info, self._books.keep_info)
             await self._warm_up(route)
         falls = self._care.falls.total()
         for group in groups(block):
@@ -224,7 +218,7 @@ class Runner:
         proven, detail = proof(again, session.dialect)
         proven = False if refused else proven
         data: dict[str, object] = {"route": route, "accepted": refused is None, "proven": proven}
-        await self._note(RESET, message=refused or detail, data=data)
+        await self._books.note(RESET, message=refused or detail, data=data)
         if not proven:
             self._progress.notes.append(f"route {route}: the cache reset is not proven: {refused or detail}")
 
@@ -346,11 +340,11 @@ class Runner:
     async def _begin(self, trials: Sequence[Trial], attempt: int, purpose: Purpose) -> None:
         """Shows what begins, and notes the attempt of each: a cut-off one has used up its salt."""
         self._progress.begin(trials[0], time.monotonic_ns())
-        expected_s = self._outlook.ttft_s(trials[0])
+        expected_s = self._books.outlook.ttft_s(trials[0])
         # Of a wave, its last: prompts may be taken one after another.
         self._progress.expected_ttft_s = None if expected_s is None else expected_s * len(trials)
         at = utc_now()
-        await self._append(
+        await self._books.append(
             [
                 Event(name=STARTED, at=at, data={"trial": trial.id, "attempt": attempt, "purpose": purpose})
                 for trial in trials
@@ -365,60 +359,8 @@ class Runner:
         await self._warm_up(exchange.trial.route)
 
     async def _keep(self, exchanges: Sequence[Exchange]) -> None:
-        await self._append(exchanges)
-        self._show_done()
-
-    def _take_in(self, entry: Entry) -> None:
-        """The same bookkeeping for what is happening and for what a journal recalls."""
-        if isinstance(entry, Event):
-            self._ledger.note_event(entry)
-            return
-        self._ledger.note_sent(entry)
-        if entry.purpose == "trial":
-            self._judged(self._measurer.take(entry))
-            return
-        self._measurer.skip(entry)
-        if entry.purpose == "warmup" and entry.chunks.at_ns:
-            first_s = entry.chunks.at_ns[0] / 1e9
-            self._outlook.warmed_up(entry.trial.route, entry.prompt.tokens, first_s)
-
-    def _judged(self, found: Sequence[Measurement]) -> None:
-        """Counts what was measured, and says what is invalid: a wave in one line."""
-        blamed: dict[str, dict[str, None]] = {}
-        for one in found:
-            self._ledger.note_measured(one)
-            self._outlook.measured(one)
-            if not one.verdict.valid:
-                self._progress.invalid += 1
-                reasons = blamed.setdefault(one.window.id if one.window else one.trial_id, {})
-                reasons |= dict.fromkeys(reason.id for reason in one.verdict.reasons)
-        for name, reasons in blamed.items():
-            own = [reason for reason in reasons if reason != "wave_spoilt"]
-            self._progress.notes.append(f"{name} is invalid: {', '.join(own or reasons)}")
-
-    async def _note(self, name: str, message: str = "", data: dict[str, object] | None = None) -> None:
-        await self._append([Event(name=name, at=utc_now(), message=message, data=data or {})])
-
-    async def _keep_info(self, info: RunInfo) -> None:
-        await self._write(self._journal.update_info, info)
-
-    async def _append(self, entries: Sequence[Entry]) -> None:
-        """Into the journal, and from there into the books: nothing counts that is not kept."""
-        await self._write(self._journal.append, *entries)
-        for entry in entries:
-            self._take_in(entry)
-
-    async def _write(self, write: Callable[..., None], *what: Entry | RunInfo) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._writer, write, *what)
-
-    async def _store_page(self, name: str, page: str) -> str:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._writer, self._journal.store_scrape, name, page)
-
-    def _show_done(self) -> None:
-        left = self._ledger.left(self._info.plan)
-        self._progress.done = len(self._info.plan) - len(left)
-        self._progress.left_s = self._outlook.left_s(left)
+        await self._books.append(exchanges)
+        self._books.show_done()
 
     def _account(self, started_ns: int) -> dict[str, object]:
         """Where the time went: `harness_s` is what the servers did not need."""
