@@ -25,6 +25,7 @@ from bench.report.content import collect
 from bench.report.escape import visible
 from bench.report.watch import export, render
 from bench.report.watch.content import collect_watch
+from bench.report.watch.numbers import NUMBERS, cell
 from bench.report.write import write_report
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / f"watch-{export.WATCH_SCHEMA}.json"
@@ -207,6 +208,20 @@ def test_every_figure_of_the_page_says_where_it_comes_from(watched: Path) -> Non
     figures.feed(render.html(collect_watch(watched)))
     assert figures.untold == []
     assert figures.told > 60
+
+
+def test_a_cell_names_definition_and_witness_or_why_it_is_empty() -> None:
+    number = {one.key: one for one in NUMBERS}
+    request, several = SEEN[0].watched, SEEN[2].watched
+    ttft = cell(request, number["server_ttft_s"])
+    assert ttft == "4.000" and ttft.source.endswith("on top. Witness: histogram ttft.")
+    mean = cell(several, number["server_ttft_s"])
+    assert mean == "1.500" and "Mean over the requests of the window." in mean.source
+    missing = cell(request, number["queue_s"])
+    assert missing == "-" and missing.source.endswith("Missing: vllm has no histogram of it.")
+    assert cell(request, number["prefix_reuse"]).source.endswith("Witness: counter cached_tokens, counters.")
+    coarse = msgspec.structs.replace(request, prompt_tokens=1_234_560, slack_tokens=5.0)
+    assert cell(coarse, number["prompt_tokens"]) == "1,234,560 ±5"
 
 
 def test_foreign_text_is_shown_and_never_obeyed(watched: Path) -> None:

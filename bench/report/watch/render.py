@@ -15,7 +15,7 @@ from bench.report.watch.content import WatchContent
 
 MARKDOWN_ROWS = 100
 """Rows of a table that is to be pasted; watched.csv has all."""
-HTML_ROWS = 2_000
+HTML_ROWS = 1_000
 
 
 def markdown(content: WatchContent) -> str:
