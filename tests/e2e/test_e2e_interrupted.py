@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bench.analysis.measure import measure_all
+from bench.analysis.verdicts.measure import measure_all
 from bench.journal import read_entries, read_info
 from bench.plan.variants import Sweep, llama_suite
 from bench.records import Exchange
@@ -94,11 +94,13 @@ def test_a_run_killed_with_its_server_up_knows_that_server_again_and_is_complete
     again = begin(tmp_path, "--resume", str(run))
     assert again.stderr is not None
     try:
-        said = ""
-        while "waits for the end of the server of an earlier session" not in said:
-            said = again.stderr.readline()
-            assert said, "the resumed run ended before"
-        assert f"process {kept.process.pid} of route {kept.route}" in said
+        said, told = "", ""
+        waits = "waits for the end of the server of an earlier session"
+        while f"{waits}, process {kept.process.pid} of route {kept.route}" not in told:
+            line = again.stderr.readline()
+            assert line, f"the resumed run ended before: {said}"
+            said += line
+            told = " ".join(said.split())  # lines may be wrapped
         assert identity(kept.process.pid) == kept.process  # looked at, and left alone
         os.killpg(kept.process.pid, signal.SIGKILL)
         _, rest = again.communicate(timeout=LONG_S)
