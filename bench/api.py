@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from bench.analysis.arrival import arrival
-from bench.analysis.baseline import read_table
-from bench.analysis.compare import compare
-from bench.analysis.crossover import Arrival, crossovers, curve_key, one_way
-from bench.analysis.levels import levels
-from bench.analysis.measure import measure_all
-from bench.analysis.prefill import PrefillLaw, prefill_laws
-from bench.analysis.summary import summarise
-from bench.analysis.verified import FOLDER, Verified, verified
-from bench.analysis.winner import WinnerMap, winner_map
+from bench.analysis.decisions.baseline import read_table
+from bench.analysis.decisions.crossover import Arrival, crossovers, curve_key, one_way
+from bench.analysis.decisions.verified import FOLDER, Verified, verified
+from bench.analysis.decisions.winner import WinnerMap, winner_map
+from bench.analysis.statistics.arrival import arrival
+from bench.analysis.statistics.compare import compare
+from bench.analysis.statistics.levels import levels
+from bench.analysis.statistics.prefill import PrefillLaw, prefill_laws
+from bench.analysis.statistics.summary import summarise
+from bench.analysis.verdicts.measure import measure_all
 from bench.errors import SuiteError
 from bench.journal import read_entries, read_info
 from bench.records import (
@@ -216,7 +216,7 @@ def figure(
     are shown together. `reused` (`75%`, `120000`) adds that cached part to `winner_map`. Raises `SuiteError`
     for another name, or where the data does not carry the plot.
     """
-    from bench.analysis.reused import parse_reuse
+    from bench.analysis.decisions.reused import parse_reuse
     from bench.report import style
     from bench.report.content import collect
     from bench.report.plots import PLOTS, of_task

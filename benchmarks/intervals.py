@@ -16,12 +16,12 @@ import time
 
 import numpy as np
 
-from bench.analysis import prefill
-from bench.analysis.compare import compare
-from bench.analysis.crossover import crossovers
-from bench.analysis.reused import Reuse, reuse_crossovers
-from bench.analysis.summary import summarise
-from bench.analysis.winner import winner_map
+from bench.analysis.decisions.crossover import crossovers
+from bench.analysis.decisions.reused import Reuse, reuse_crossovers
+from bench.analysis.decisions.winner import winner_map
+from bench.analysis.statistics import prefill
+from bench.analysis.statistics.compare import compare
+from bench.analysis.statistics.summary import summarise
 from bench.records import Condition, Estimate, Measurement, Verdict
 
 TIERS = (8_000, 64_000, 256_000, 564_000)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from bench.analysis.logs import LogAnalyser
+from bench.analysis.logs.analyser import LogAnalyser
 
 BLOCK_LINES = 5_000
 FLOOD = (

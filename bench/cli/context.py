@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from bench.analysis.logs import LineGroup, LogReport
+    from bench.analysis.logs.analyser import LineGroup, LogReport
     from bench.engines.context import Arithmetic, ContextVerdict
     from bench.records import Speculation
 
@@ -100,7 +100,7 @@ def logs(
 
         ctxbench logs tests/recordings/logs/vllm-0.32-mtp2-over-limit.log
     """
-    from bench.analysis.logs import LogAnalyser
+    from bench.analysis.logs.analyser import LogAnalyser
     from bench.wire.logs import blocks, parse_source
 
     place = parse_source(source)

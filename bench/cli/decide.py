@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 if TYPE_CHECKING:
-    from bench.analysis.advise import Limits
-    from bench.analysis.crossover import Arrival
-    from bench.analysis.verified import Verified
+    from bench.analysis.decisions.advise import Limits
+    from bench.analysis.decisions.crossover import Arrival
+    from bench.analysis.decisions.verified import Verified
     from bench.records import Crossover, Measurement, RunInfo
 
 Sources = Annotated[
@@ -46,8 +46,8 @@ def crossover(
 
         ctxbench crossover results/published/qwen3.8-27b-v100.csv --base target-only
     """
-    from bench.analysis import crossover as analysis
-    from bench.analysis.reused import parse_reuse, reuse_crossovers
+    from bench.analysis.decisions import crossover as analysis
+    from bench.analysis.decisions.reused import parse_reuse, reuse_crossovers
 
     reuse = parse_reuse(reused) if reused is not None else None
     loaded = _load_all(sources)
@@ -91,9 +91,9 @@ _CELL = ("tier", "condition", "task", "reused_tokens")
 
 
 def _print_crossovers(loaded: _Loaded, shown: Sequence[Crossover], base: str | None) -> None:
-    from bench.analysis.compare import compare as compare_routes
-    from bench.analysis.lines import report_lines
-    from bench.analysis.verified import sentence
+    from bench.analysis.decisions.lines import report_lines
+    from bench.analysis.decisions.verified import sentence
+    from bench.analysis.statistics.compare import compare as compare_routes
 
     from .decide_tables import crossover_table, filled
 
@@ -124,7 +124,7 @@ def compare(
     """
     import msgspec
 
-    from bench.analysis.compare import across, differences
+    from bench.analysis.statistics.compare import across, differences
     from bench.errors import SuiteError
 
     from .decide_tables import comparison_table, filled
@@ -165,7 +165,7 @@ def gate(
     """
     import msgspec
 
-    from bench.analysis import gate as analysis
+    from bench.analysis.decisions import gate as analysis
     from bench.errors import CannotTell, CheckFailed
 
     from .decide_tables import gate_table
@@ -206,9 +206,9 @@ def advise(
     """
     import msgspec
 
-    from bench.analysis.advise import advise as advise_request
-    from bench.analysis.advise import advise_workload
-    from bench.analysis.workload import Request, read_workload
+    from bench.analysis.decisions.advise import advise as advise_request
+    from bench.analysis.decisions.advise import advise_workload
+    from bench.analysis.decisions.workload import Request, read_workload
     from bench.errors import SuiteError
 
     from .decide_tables import advice_table, filled, workload_table
@@ -253,7 +253,7 @@ def _load(path: Path, source: str) -> _Loaded:
 
 
 def _load_table(path: Path, source: str) -> _Loaded:
-    from bench.analysis.baseline import read_observations
+    from bench.analysis.decisions.baseline import read_observations
 
     from .import_table import is_json, measurements_of, read_text
 
@@ -276,7 +276,7 @@ def _load_run(path: Path, source: str) -> _Loaded:
 
 def _limits(info: RunInfo, source: str) -> dict[str, Limits]:
     """What the servers of a run said of their limits, by route and by `source:route`."""
-    from bench.analysis.advise import Limits
+    from bench.analysis.decisions.advise import Limits
 
     found: dict[str, Limits] = {}
     for name, facts in info.facts.items():

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bench.analysis.advise import Advice, WorkloadAdvice
-    from bench.analysis.gate import Outcome
+    from bench.analysis.decisions.advise import Advice, WorkloadAdvice
+    from bench.analysis.decisions.gate import Outcome
     from bench.records import Comparison, Crossover, Estimate
 
 WIDTH = 100
@@ -210,7 +210,7 @@ def _texts(one: Crossover) -> list[str]:
 
 def comparison_table(found: Sequence[Comparison]) -> str:
     """New against base, one row a quantity, called as in the rules of `gate`."""
-    from bench.analysis.gate import QUANTITIES
+    from bench.analysis.decisions.gate import QUANTITIES
 
     words = {field: word for word, field in QUANTITIES.items()}
     tasks = several([one.task for one in found])

@@ -57,7 +57,7 @@ def _started(stack: contextlib.ExitStack, quiet: bool) -> str:
 
 
 def _against_truth(path: Path, suite: Suite) -> Judged:
-    from bench.analysis.measure import measure_all
+    from bench.analysis.verdicts.measure import measure_all
     from bench.cli.demo_truth import judge
     from bench.journal import read_run
     from bench.records import Exchange

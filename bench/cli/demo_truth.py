@@ -82,8 +82,8 @@ def _lateness(compared: Sequence[Compared]) -> Judged:
 
 def _crossovers(compared: Sequence[Compared]) -> Judged:
     """Measured, true and published crossovers, in output tokens."""
-    from bench.analysis.baseline import read_table
-    from bench.analysis.crossover import crossovers, one_way
+    from bench.analysis.decisions.baseline import read_table
+    from bench.analysis.decisions.crossover import crossovers, one_way
     from bench.resources import shipped
 
     text = shipped("results", "published", PUBLISHED).read_text(encoding="utf-8")

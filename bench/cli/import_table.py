@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from bench.analysis.foreign import Import
+    from bench.analysis.decisions.foreign import Import
     from bench.records import Measurement
 
 MAX_BYTES = 256 * 1024 * 1024
@@ -47,7 +47,7 @@ def import_table(
 
         ctxbench import bench-serve.json --route mtp4 --out baseline.csv
     """
-    from bench.analysis.baseline import write_table
+    from bench.analysis.decisions.baseline import write_table
     from bench.errors import SuiteError
 
     text = read_text(file)
@@ -101,7 +101,7 @@ def measurements_of(path: Path, text: str, source: str) -> list[Measurement]:
 def _read(
     path: Path, text: str, kind: Format, route: str | None, condition: Literal["cold", "replay"]
 ) -> Import:
-    from bench.analysis import baseline, foreign
+    from bench.analysis.decisions import baseline, foreign
 
     json_like = is_json(path, text)
     tool = kind.value

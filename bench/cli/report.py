@@ -43,7 +43,7 @@ def report(
 
     ctxbench report results/20261129T100000Z-laptop
     """
-    from bench.analysis.reused import parse_reuse
+    from bench.analysis.decisions.reused import parse_reuse
     from bench.report.content import collect
     from bench.report.write import write_content
 
@@ -73,7 +73,7 @@ def print_run(path: Path) -> None:
 
 
 def _is_watch(path: Path) -> bool:
-    from bench.analysis.watch_journal import is_watch
+    from bench.analysis.watch.journal import is_watch
     from bench.journal import read_info
 
     return is_watch(read_info(path))

@@ -120,7 +120,7 @@ def _follow_up(wanted: bool, budget: str | None) -> FollowUp:
 
 
 def _say_verified(run: Path) -> None:
-    from bench.analysis.verified import sentence
+    from bench.analysis.decisions.verified import sentence
     from bench.api import load
     from bench.cli.decide_tables import filled
 

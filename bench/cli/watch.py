@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from bench.analysis.watch_journal import Seen
-    from bench.analysis.watch_totals import Totals
+    from bench.analysis.watch.journal import Seen
+    from bench.analysis.watch.totals import Totals
     from bench.run.status import InFlight, Status
 
 INTERRUPTED = 130
@@ -47,7 +47,7 @@ def watch(
 
         ctxbench watch http://localhost:8000 --every 0.5 --for 8h --out results/friday
     """
-    from bench.analysis.watch_totals import Totals
+    from bench.analysis.watch.totals import Totals
     from bench.run.watch.kept import tell_again
     from bench.run.watch.watcher import Hearer, WatchOrder
     from bench.run.watch.watcher import watch as watch_server

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from bench.analysis.prefill import PrefillLaw
+from bench.analysis.statistics.prefill import PrefillLaw
 from bench.errors import SuiteError
 from bench.plan.times import TIMING_ERROR, RouteModel
 from bench.records import Trial

@@ -11,9 +11,9 @@ from statistics import median
 
 from msgspec import Struct, structs
 
-from bench.analysis import decode, prefill
-from bench.analysis.decode import DecodeLaw
-from bench.analysis.prefill import PrefillLaw
+from bench.analysis.statistics import decode, prefill
+from bench.analysis.statistics.decode import DecodeLaw
+from bench.analysis.statistics.prefill import PrefillLaw
 from bench.records import Measurement, Verdict
 
 TIMING_ERROR = 0.05

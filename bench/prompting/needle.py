@@ -1,4 +1,4 @@
-"""Needles: facts at stated depths with answers that can be checked (`analysis/answers.py` grades them)."""
+"""Needles: facts at stated depths, whose answers `analysis/statistics/answers.py` grades."""
 
 from __future__ import annotations
 

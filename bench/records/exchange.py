@@ -129,7 +129,7 @@ class LogExcerpt(Struct, frozen=True, kw_only=True):
     levels: dict[str, int] = {}
     """Level as the log writes it -> lines; `none` without one."""
     known: dict[str, int] = {}
-    """Lines of known meaning (`analysis/log_known.py`) -> how many."""
+    """Lines of known meaning (`analysis/logs/known.py`) -> how many."""
     floods: tuple[str, ...] = ()
     """Templates whose count grows with the output tokens, with their figures."""
     problem: str | None = None

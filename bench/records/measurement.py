@@ -14,7 +14,7 @@ class Reason(Struct, frozen=True, kw_only=True):
     """Why a measurement is invalid, or what its reader must know."""
 
     id: str
-    """Key into the table of reasons (`analysis/reasons.py`)."""
+    """Key into the table of reasons (`analysis/verdicts/reasons.py`)."""
     detail: str = ""
     """The figures of this case."""
 
@@ -79,7 +79,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
     task: str = "continue"
     attempt: int = 1
     concurrency: int = 1
-    """Requests released together, this one included. Only `analysis/levels.py` is about others than 1."""
+    """Requests released together, this one included; `analysis/statistics/levels.py` is about more than 1."""
     stream: int = 0
     """Place in the wave, from 1; 0: sent alone."""
     order: int = 0

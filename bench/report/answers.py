@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from bench.analysis.answers import KEPT_CHARACTERS, Equivalence, NeedleScore
+from bench.analysis.statistics.answers import KEPT_CHARACTERS, Equivalence, NeedleScore
 from bench.report import sources
 from bench.report.content import Content
 from bench.report.escape import visible

@@ -7,7 +7,7 @@ from math import inf
 
 from msgspec import Struct, structs
 
-from bench.analysis.cells import pooled
+from bench.analysis.statistics.cells import pooled
 from bench.records import Crossover
 from bench.report import sources
 from bench.report.content import Content

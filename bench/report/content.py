@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from bench.analysis.answers import Answers, Equivalence, NeedleScore
-from bench.analysis.crossover import Curves
-from bench.analysis.reused import Reuse
-from bench.analysis.verified import Verified
+from bench.analysis.decisions.crossover import Curves
+from bench.analysis.decisions.reused import Reuse
+from bench.analysis.decisions.verified import Verified
+from bench.analysis.statistics.answers import Answers, Equivalence, NeedleScore
 from bench.records import (
     Comparison,
     Crossover,
@@ -142,12 +142,12 @@ def assemble(
     asked: Asked | None = None,
 ) -> Content:
     """Adds the statistics to what was measured; `collect` without the files."""
-    from bench.analysis.answers import equivalences, needle_scores
-    from bench.analysis.cells import alone
-    from bench.analysis.compare import compare
-    from bench.analysis.crossover import crossovers, one_way
-    from bench.analysis.levels import levels
-    from bench.analysis.summary import summarise
+    from bench.analysis.decisions.crossover import crossovers, one_way
+    from bench.analysis.statistics.answers import equivalences, needle_scores
+    from bench.analysis.statistics.cells import alone
+    from bench.analysis.statistics.compare import compare
+    from bench.analysis.statistics.levels import levels
+    from bench.analysis.statistics.summary import summarise
     from bench.report.reused import reused_crossovers
 
     found, measurements = measurements, tuple(alone(measurements))
@@ -217,11 +217,11 @@ def cells(content: Content) -> list[Cell]:
 
 
 def _named(measurements: list[Measurement]) -> tuple[Measurement, ...]:
-    """The measurements under the names that the statistics give them: see `analysis/cells.py`.
+    """The measurements under the names that the statistics give them: see `analysis/statistics/cells.py`.
 
     The source is kept, unlike there: details are found by it.
     """
-    from bench.analysis.cells import renamed
+    from bench.analysis.statistics.cells import renamed
 
     return tuple(
         msgspec.structs.replace(one, route=other.route, tier=other.tier)

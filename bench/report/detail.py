@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from bench.analysis.machine import PhaseUse, phase_uses
+from bench.analysis.statistics.machine import PhaseUse, phase_uses
 from bench.records import Exchange
 from bench.report.cost import Cost, cost_of
 from bench.report.escape import visible

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from bench.analysis.differences import unexplained
+from bench.analysis.decisions.differences import unexplained
 from bench.records import ServerFacts
 from bench.report.content import Content
 from bench.report.escape import visible

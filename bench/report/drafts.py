@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from bench.analysis.counters import conditional_acceptance
+from bench.analysis.verdicts.counters import conditional_acceptance
 from bench.records import Measurement
 from bench.report import sources
 from bench.report.content import Cell, Content, cells

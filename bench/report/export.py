@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from bench.analysis.answers import Divergence, Equivalence, NeedleScore
+from bench.analysis.statistics.answers import Divergence, Equivalence, NeedleScore
 from bench.records import Comparison, Condition, Crossover, Level, Measurement, Reason, Summary
 from bench.report.content import Content
 from bench.report.escape import csv_text, visible

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
-from bench.analysis.counters import conditional_acceptance
+from bench.analysis.verdicts.counters import conditional_acceptance
 from bench.records import Measurement
 from bench.report import style
 from bench.report.content import Content

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from bench.analysis.winner import WinnerMap, replayed_share
-from bench.analysis.winner import winner_map as compute
+from bench.analysis.decisions.winner import WinnerMap, replayed_share
+from bench.analysis.decisions.winner import winner_map as compute
 from bench.report import style
 from bench.report.content import Content
 from bench.report.figures import log_axis, short

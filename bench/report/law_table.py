@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bench.analysis import decode, prefill
-from bench.analysis.decode import DecodeLaw
-from bench.analysis.prefill import PrefillLaw
+from bench.analysis.statistics import decode, prefill
+from bench.analysis.statistics.decode import DecodeLaw
+from bench.analysis.statistics.prefill import PrefillLaw
 from bench.report import sources
 from bench.report.content import Content
 from bench.report.escape import visible

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.analysis.machine import PHASES, Phase, PhaseUse, pooled
+from bench.analysis.statistics.machine import PHASES, Phase, PhaseUse, pooled
 from bench.report.content import Content
 from bench.report.detail import Detail
 from bench.report.quantities import MISSING

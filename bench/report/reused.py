@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bench.analysis.crossover import one_way
-from bench.analysis.reused import Reuse, reuse_crossovers
+from bench.analysis.decisions.crossover import one_way
+from bench.analysis.decisions.reused import Reuse, reuse_crossovers
 from bench.errors import SuiteError
 from bench.records import Crossover, Measurement
 from bench.report import sources

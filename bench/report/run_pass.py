@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from bench.analysis.answers import Answer, Key
-from bench.analysis.crossover import Arrival
-from bench.analysis.verified import FOLDER, Verified, verified
-from bench.analysis.watch_journal import is_watch
+from bench.analysis.decisions.crossover import Arrival
+from bench.analysis.decisions.verified import FOLDER, Verified, verified
+from bench.analysis.statistics.answers import Answer, Key
+from bench.analysis.watch.journal import is_watch
 from bench.errors import JournalError
 from bench.journal import REPEATED, Entry, read_run
 from bench.records import Event, Exchange, Measurement, RunInfo
@@ -55,7 +55,7 @@ class RunPass:
     """
 
     def __init__(self, path: Path) -> None:
-        from bench.analysis.measure import measure_all
+        from bench.analysis.verdicts.measure import measure_all
 
         self._path = path
         self._info, entries = read_run(path)
@@ -82,7 +82,7 @@ class RunPass:
 
     def verified(self) -> list[Verified]:
         """What the follow-up of the run has shown of its crossovers."""
-        from bench.analysis.crossover import crossovers, one_way
+        from bench.analysis.decisions.crossover import crossovers, one_way
 
         folder = self._path / FOLDER
         if not (folder / "run.json").exists():
@@ -126,8 +126,8 @@ class RunPass:
 
     def _keep_curve(self, one: Measurement) -> None:
         """The arrival curve of what was just measured, thinned where it is very long."""
-        from bench.analysis.arrival import arrival
-        from bench.analysis.crossover import curve_key
+        from bench.analysis.decisions.crossover import curve_key
+        from bench.analysis.statistics.arrival import arrival
 
         exchange = self._last
         if exchange is None or (exchange.trial.id, exchange.attempt) != (one.trial_id, one.attempt):
@@ -142,7 +142,7 @@ class RunPass:
 
     def _keep_answer(self, one: Measurement) -> None:
         """What the answer just measured is graded by or compared with, as far as there is room."""
-        from bench.analysis.answers import answer_key, answer_of
+        from bench.analysis.statistics.answers import answer_key, answer_of
 
         exchange = self._last
         if exchange is None:

@@ -5,8 +5,8 @@ The measured quantities have theirs in `quantities.py`; these are of what is com
 
 from __future__ import annotations
 
-from bench.analysis.bootstrap import MINIMUM, RESAMPLES
-from bench.analysis.summary import OUTLIER
+from bench.analysis.statistics.bootstrap import MINIMUM, RESAMPLES
+from bench.analysis.statistics.summary import OUTLIER
 from bench.records import Comparison, Crossover, Estimate, Measurement
 from bench.report.content import Content
 from bench.report.quantities import MISSING, QUANTITIES, significant, write

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from bench.analysis.prefill import PrefillLaw
-from bench.analysis.verified import sentence
+from bench.analysis.decisions.verified import sentence
+from bench.analysis.statistics.prefill import PrefillLaw
 from bench.records import Comparison, Crossover, Estimate, Measurement, Reason
 from bench.report import sources
 from bench.report.content import Content, cells
@@ -30,7 +30,7 @@ def reason_text(reason: Reason) -> str:
 
 def bare_reason(name: str) -> str:
     """What a reason means, without figures; a reason that the table lacks is shown as it is."""
-    from bench.analysis.reasons import REASONS
+    from bench.analysis.verdicts.reasons import REASONS
 
     entry = REASONS.get(name)
     if entry is None:
@@ -42,7 +42,7 @@ def bare_reason(name: str) -> str:
 
 def remedies(measurements: Iterable[Measurement]) -> list[str]:
     """What to do about the reasons that excluded measurements, commonest first."""
-    from bench.analysis.reasons import REASONS
+    from bench.analysis.verdicts.reasons import REASONS
 
     counts = Counter(reason.id for one in measurements for reason in one.verdict.reasons)
     return [
@@ -314,7 +314,7 @@ def warning_lines(content: Content) -> list[str]:
 
 def warnings(content: Content) -> list[tuple[str, int]]:
     """Warnings with how many measurements carry them; those to act upon first, facts last."""
-    from bench.analysis.reasons import REASONS
+    from bench.analysis.verdicts.reasons import REASONS
 
     counts = Counter(reason.id for one in content.everything for reason in one.verdict.warnings)
 
@@ -344,7 +344,7 @@ def cell_warnings(content: Content) -> list[str]:
 
 def laws(content: Content) -> list[PrefillLaw]:
     """The prefill laws of the routes that have one."""
-    from bench.analysis.prefill import prefill_laws
+    from bench.analysis.statistics.prefill import prefill_laws
 
     return prefill_laws(content.measurements)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from bench.analysis.watch_journal import is_watch
+from bench.analysis.watch.journal import is_watch
 from bench.errors import JournalError
 from bench.journal import read_info, write_atomically
 from bench.report import export, markdown

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from bench.analysis.measure import Measurer
+from bench.analysis.verdicts.measure import Measurer
 from bench.journal import Entry, Journal
 from bench.plan.times import RouteModel
 from bench.records import Event, Exchange, Measurement, RunInfo

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from bench.analysis.waves import usage_of
+from bench.analysis.verdicts.waves import usage_of
 from bench.errors import EngineError
 from bench.plan.trials import wave_name
 from bench.prompting.compose import Prompt

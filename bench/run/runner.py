@@ -17,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-from bench.analysis.waves import as_one
+from bench.analysis.verdicts.waves import as_one
 from bench.errors import EngineError
 from bench.journal import Entry, Journal
 from bench.plan.times import RouteModel

@@ -15,8 +15,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from bench.analysis.measure import Measurer
-from bench.analysis.watch_journal import WATCH_ENDED, WATCHED
+from bench.analysis.verdicts.measure import Measurer
+from bench.analysis.watch.journal import WATCH_ENDED, WATCHED
 from bench.errors import JournalError
 from bench.journal import Entry, read_run
 from bench.records import Event, Exchange, Measurement, RunInfo, Trial

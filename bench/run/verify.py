@@ -14,10 +14,10 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from bench.analysis.arrival import measured_with_curves
-from bench.analysis.cells import same_tier
-from bench.analysis.crossover import Curves, crossovers, one_way
-from bench.analysis.verified import FOLDER, is_testable, plain_route, tokens_wanted
+from bench.analysis.decisions.crossover import Curves, crossovers, one_way
+from bench.analysis.decisions.verified import FOLDER, is_testable, plain_route, tokens_wanted
+from bench.analysis.statistics.arrival import measured_with_curves
+from bench.analysis.statistics.cells import same_tier
 from bench.journal import SCHEMA, Journal, read_entries, read_info
 from bench.plan.estimate import PlanEstimate, words
 from bench.plan.times import RouteModel, learn

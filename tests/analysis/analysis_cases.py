@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bench.analysis.measure import Measurer
+from bench.analysis.verdicts.measure import Measurer
 from bench.engines import get
 from bench.engines.metrics import read_page
 from bench.records import (

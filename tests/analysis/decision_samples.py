@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.analysis.baseline import read_table
+from bench.analysis.decisions.baseline import read_table
 from bench.records import Condition, Measurement, Reason, Verdict
 
 DATA = Path(__file__).resolve().parent.parent / "data"

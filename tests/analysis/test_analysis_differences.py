@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.analysis.differences import differences, unexplained
+from bench.analysis.decisions.differences import differences, unexplained
 from bench.plan.suite import parse_suite
 from bench.plan.variants import Sweep, vllm_suite
 from bench.records import ServerFacts, Suite

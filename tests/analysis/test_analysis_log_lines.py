@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.analysis.log_known import KNOWN, recognise
-from bench.analysis.log_lines import TEMPLATE_CHARS, is_before, read_line, sortable, template
+from bench.analysis.logs.known import KNOWN, recognise
+from bench.analysis.logs.lines import TEMPLATE_CHARS, is_before, read_line, sortable, template
 
 HEADS = [
     # vLLM V1, V0, and without a process

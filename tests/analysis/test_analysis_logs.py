@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.analysis.logs import LINE_BYTES_MAX, LogAnalyser, LogReport
+from bench.analysis.logs.analyser import LINE_BYTES_MAX, LogAnalyser, LogReport
 
 TESTS = Path(__file__).resolve().parent.parent
 RECORDINGS = TESTS / "recordings" / "logs"

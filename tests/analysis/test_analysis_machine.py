@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from bench.analysis.machine import PhaseUse, phase_uses, pooled
+from bench.analysis.statistics.machine import PhaseUse, phase_uses, pooled
 from bench.records import Chunks, Exchange, MachineSamples, PromptRecipe, Trial
 
 S = 1_000_000_000

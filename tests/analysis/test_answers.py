@@ -10,7 +10,7 @@ from analysis_cases import exchange
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.analysis.answers import (
+from bench.analysis.statistics.answers import (
     KEPT_CHARACTERS,
     Answer,
     Said,

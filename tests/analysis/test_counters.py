@@ -7,7 +7,7 @@ from analysis_cases import page
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.analysis.counters import (
+from bench.analysis.verdicts.counters import (
     Deltas,
     cached_prompt_tokens,
     conditional_acceptance,

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from bench.analysis.advise import Advisor, Limits, advise, advise_workload
-from bench.analysis.workload import Request
+from bench.analysis.decisions.advise import Advisor, Limits, advise, advise_workload
+from bench.analysis.decisions.workload import Request
 from bench.errors import SuiteError
 from bench.records import Verdict
 

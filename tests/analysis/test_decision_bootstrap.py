@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.analysis import bootstrap
-from bench.analysis.bootstrap import Side
+from bench.analysis.statistics import bootstrap
+from bench.analysis.statistics.bootstrap import Side
 
 values = st.lists(st.floats(0.1, 1e6, allow_nan=False), min_size=2, max_size=40).map(np.array)
 

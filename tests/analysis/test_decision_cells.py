@@ -6,7 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from bench.analysis.cells import by_cell, labelled, merged_tiers, named, paired, routes_of, same_tier
+from bench.analysis.statistics.cells import (
+    by_cell,
+    labelled,
+    merged_tiers,
+    named,
+    paired,
+    routes_of,
+    same_tier,
+)
 from bench.errors import SuiteError
 from bench.records import Verdict
 

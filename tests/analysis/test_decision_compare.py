@@ -6,7 +6,7 @@ from decision_samples import invalid, study, trial
 from msgspec import structs
 from scipy import stats
 
-from bench.analysis.compare import across, compare, differences, rank_sum, signed_rank
+from bench.analysis.statistics.compare import across, compare, differences, rank_sum, signed_rank
 from bench.records import PromptSettings, Route, RunInfo, ServerFacts, Speculation, Suite
 
 

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from bench.analysis.crossover import Curves, as_json, crossovers, curve_key, one_way
+from bench.analysis.decisions.crossover import Curves, as_json, crossovers, curve_key, one_way
 from bench.errors import SuiteError
 from bench.records import Crossover, Measurement
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bench.analysis.foreign import detect, read_llama_benchy, read_vllm_bench
+from bench.analysis.decisions.foreign import detect, read_llama_benchy, read_vllm_bench
 from bench.errors import SuiteError
 
 BENCH = {

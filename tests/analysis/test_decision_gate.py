@@ -6,7 +6,7 @@ from decision_samples import study, trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.analysis.gate import QUANTITIES, gate, parse_rule, read_rules, verdict
+from bench.analysis.decisions.gate import QUANTITIES, gate, parse_rule, read_rules, verdict
 from bench.errors import SuiteError
 from bench.records import Measurement
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from decision_samples import DATA, seed
 
-from bench.analysis.advise import advise
-from bench.analysis.baseline import read_observations
-from bench.analysis.compare import compare
-from bench.analysis.crossover import as_json, crossovers, one_way
-from bench.analysis.lines import report_lines
-from bench.analysis.workload import Request
+from bench.analysis.decisions.advise import advise
+from bench.analysis.decisions.baseline import read_observations
+from bench.analysis.decisions.crossover import as_json, crossovers, one_way
+from bench.analysis.decisions.lines import report_lines
+from bench.analysis.decisions.workload import Request
+from bench.analysis.statistics.compare import compare
 from bench.records import Comparison
 
 STUDY = json.loads((DATA / "seed_study.json").read_text("utf-8"))

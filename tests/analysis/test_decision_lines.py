@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 from decision_samples import study, trial
 
-from bench.analysis.arrival import arrival
-from bench.analysis.compare import compare
-from bench.analysis.crossover import crossovers
-from bench.analysis.lines import report_lines, tokens_short
+from bench.analysis.decisions.crossover import crossovers
+from bench.analysis.decisions.lines import report_lines, tokens_short
+from bench.analysis.statistics.arrival import arrival
+from bench.analysis.statistics.compare import compare
 from bench.records import Chunks, Exchange, Measurement, PromptRecipe, Trial
 
 

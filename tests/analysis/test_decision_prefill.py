@@ -8,7 +8,7 @@ from decision_samples import invalid, seed, trial, two_routes
 from msgspec import structs
 from scipy import stats
 
-from bench.analysis.prefill import fit, prefill_laws, student_t, within
+from bench.analysis.statistics.prefill import fit, prefill_laws, student_t, within
 from bench.records import Measurement
 
 

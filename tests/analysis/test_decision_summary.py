@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from decision_samples import invalid, seed, study, trial
 
-from bench.analysis.summary import drift, first_effect, summarise
+from bench.analysis.statistics.summary import drift, first_effect, summarise
 from bench.records import Failure, Verdict
 
 

@@ -6,9 +6,9 @@ from decision_samples import TIERS, seed, trial, truth
 from decision_samples import two_routes as rows
 from msgspec import structs
 
-from bench.analysis import decode
-from bench.analysis.crossover import crossovers
-from bench.analysis.winner import WinnerMap, replayed_share, winner_map
+from bench.analysis.decisions.crossover import crossovers
+from bench.analysis.decisions.winner import WinnerMap, replayed_share, winner_map
+from bench.analysis.statistics import decode
 from bench.records import Measurement
 
 

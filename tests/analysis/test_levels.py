@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bench.analysis.levels import levels
+from bench.analysis.statistics.levels import levels
 from bench.records import Condition, Measurement, Reason, Verdict, Window
 
 

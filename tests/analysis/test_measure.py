@@ -9,7 +9,7 @@ from analysis_cases import MS, exchange, measure, page, stream
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.analysis.timing import repeats_one_piece, times
+from bench.analysis.verdicts.timing import repeats_one_piece, times
 from bench.records import Chunks, Exchange, Samples, Usage
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.analysis.reasons import GROUPS, REASONS, as_markdown, effect_of, sentence_of
+from bench.analysis.verdicts.reasons import GROUPS, REASONS, as_markdown, effect_of, sentence_of
 from bench.records import Reason
 
 ROOT = Path(__file__).parent.parent.parent
@@ -15,12 +15,14 @@ ROOT = Path(__file__).parent.parent.parent
 
 def test_the_document_is_the_table() -> None:
     written = (ROOT / "docs" / "verdicts.md").read_text(encoding="utf-8")
-    assert written == as_markdown(), "write it anew: see the first lines of bench/analysis/reasons.py"
+    assert written == as_markdown(), (
+        "write it anew: see the first lines of bench/analysis/verdicts/reasons.py"
+    )
 
 
 def test_every_reason_is_given_somewhere_and_every_given_reason_is_in_the_table() -> None:
     source = "".join(
-        (ROOT / "bench" / "analysis" / f"{name}.py").read_text(encoding="utf-8")
+        (ROOT / "bench" / "analysis" / "verdicts" / f"{name}.py").read_text(encoding="utf-8")
         for name in ("verdict", "reuse", "speculated", "continuity")
     )
     literals = set(re.findall(r'"([a-z_]+)"', source))

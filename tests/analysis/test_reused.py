@@ -6,8 +6,8 @@ import pytest
 from decision_samples import ROUTES, TIERS, trial, truth, two_routes
 from msgspec import structs
 
-from bench.analysis.crossover import one_way
-from bench.analysis.reused import Reuse, parse_reuse, reuse_crossovers
+from bench.analysis.decisions.crossover import one_way
+from bench.analysis.decisions.reused import Reuse, parse_reuse, reuse_crossovers
 from bench.errors import SuiteError
 from bench.records import Measurement
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.analysis.uncertainty import client_uncertainty_s, not_longer
+from bench.analysis.verdicts.uncertainty import client_uncertainty_s, not_longer
 from bench.records import ClientHealth
 
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from analysis_cases import MS, exchange, ids, measure, page, run, stream
 
-from bench.analysis.measure import Measurer, measure_all
-from bench.analysis.reasons import REASONS
+from bench.analysis.verdicts.measure import Measurer, measure_all
+from bench.analysis.verdicts.reasons import REASONS
 from bench.records import (
     Chunks,
     ClientHealth,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from bench.analysis.measure import Measurer
+from bench.analysis.verdicts.measure import Measurer
 from bench.prompting.compose import Prompt
 from bench.records import (
     Exchange,

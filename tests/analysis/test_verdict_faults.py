@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from bench.analysis.measure import Measurer
+from bench.analysis.verdicts.measure import Measurer
 from bench.engines.base import Step
 from bench.prompting.compose import Prompt
 from bench.records import (

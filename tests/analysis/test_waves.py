@@ -7,9 +7,9 @@ import pytest
 from analysis_cases import exchange, ids, page, run
 from wave_cases import measured, pages, wave, with_start
 
-from bench.analysis.cells import alone, labelled, sound, usable
-from bench.analysis.measure import Measurer, measure_all
-from bench.analysis.summary import summarise
+from bench.analysis.statistics.cells import alone, labelled, sound, usable
+from bench.analysis.statistics.summary import summarise
+from bench.analysis.verdicts.measure import Measurer, measure_all
 from bench.records import Failure, Samples, ServerFacts, Speculation, Usage
 
 MTP = Speculation(method="mtp", num_speculative_tokens=4)

@@ -10,9 +10,9 @@ from analysis_cases import scrape
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.analysis.watch_totals import total
-from bench.analysis.watched import Watched, describe, slot_lengths
-from bench.analysis.windows import Segment, Segmenter
+from bench.analysis.watch.described import Watched, describe, slot_lengths
+from bench.analysis.watch.totals import total
+from bench.analysis.watch.windows import Segment, Segmenter
 from bench.engines import get
 from bench.errors import EngineError
 from bench.records import Scrape, ServerFacts

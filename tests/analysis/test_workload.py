@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.analysis.workload import Request, read_workload
+from bench.analysis.decisions.workload import Request, read_workload
 from bench.errors import SuiteError
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from analysis_cases import exchange, page, run
 
-from bench.analysis.measure import Measurer
+from bench.analysis.verdicts.measure import Measurer
 from bench.records import Exchange, Measurement, RunInfo, Scrape, Wave
 
 SEC = 1_000_000_000

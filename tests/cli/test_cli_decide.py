@@ -11,7 +11,7 @@ import typer
 from msgspec import structs
 from typer.testing import CliRunner, Result
 
-from bench.analysis.baseline import read_table, write_table
+from bench.analysis.decisions.baseline import read_table, write_table
 from bench.cli import decide, import_table
 from bench.errors import BenchError, CannotTell, CheckFailed, SuiteError
 from bench.records import Measurement, Verdict

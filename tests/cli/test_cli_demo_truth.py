@@ -9,7 +9,7 @@ import pytest
 import typer
 
 import bench.cli.demo_simulated as demo
-from bench.analysis.baseline import read_table
+from bench.analysis.decisions.baseline import read_table
 from bench.cli.demo_truth import PUBLISHED, Judged, judge
 from bench.records import Measurement
 from bench.resources import shipped

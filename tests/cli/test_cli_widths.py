@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from bench.analysis.watch_journal import LogLine, Seen
-from bench.analysis.watched import Watched
+from bench.analysis.watch.described import Watched
+from bench.analysis.watch.journal import LogLine, Seen
 from bench.cli.main import app
 from bench.journal import Journal
 from bench.plan.estimate import PlanEstimate, TrialEstimate

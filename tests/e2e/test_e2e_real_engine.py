@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.analysis.measure import measure_all
+from bench.analysis.verdicts.measure import measure_all
 from bench.errors import EngineError, SuiteError
 from bench.journal import read_entries, read_info
 from bench.records import Exchange, Measurement

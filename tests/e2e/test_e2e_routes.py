@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.analysis.measure import measure_all
+from bench.analysis.verdicts.measure import measure_all
 from bench.journal import read_entries, read_info
 from bench.plan.suite import parse_suite
 from bench.plan.variants import Sweep, llama_suite

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from bench.analysis.measure import measure_all
+from bench.analysis.verdicts.measure import measure_all
 from bench.errors import BenchError
 from bench.journal import read_entries, read_info
 from bench.plan.suite import parse_suite

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from fault_runs import PATIENT, Ran, run_on, wrong_numbers
 
-from bench.analysis.reasons import REASONS, effect_of
+from bench.analysis.verdicts.reasons import REASONS, effect_of
 from bench.records import Measurement, Reason
 from bench.servers.simulator import FAULTS
 

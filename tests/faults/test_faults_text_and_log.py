@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fault_runs import Ran, run_on
 
-from bench.analysis.logs import LogAnalyser, LogReport
+from bench.analysis.logs.analyser import LogAnalyser, LogReport
 
 INSERTED = {"utf8-split": " é漢😀", "line-separator": " one\u2028two"}
 """What the fault puts behind the text of every chunk."""

@@ -11,7 +11,7 @@ import pytest
 import report_samples as samples
 from report_runs import Server, plan, suite
 
-from bench.analysis.answers import Divergence, Equivalence, NeedleScore
+from bench.analysis.statistics.answers import Divergence, Equivalence, NeedleScore
 from bench.journal import Journal
 from bench.records import Exchange, Needle, PromptSettings, RunInfo
 from bench.report import html, markdown, run_pass

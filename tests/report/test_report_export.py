@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import report_samples as samples
 
-from bench.analysis.baseline import read_table
+from bench.analysis.decisions.baseline import read_table
 from bench.report import export
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / f"summary-{export.SUMMARY_SCHEMA}.json"

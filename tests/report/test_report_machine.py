@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.analysis.machine import PhaseUse
+from bench.analysis.statistics.machine import PhaseUse
 from bench.records import Measurement, Verdict
 from bench.report.content import Content, assemble
 from bench.report.detail import Detail

@@ -12,8 +12,8 @@ import report_samples as samples
 import typer
 from typer.testing import CliRunner
 
-from bench.analysis.crossover import one_way
-from bench.analysis.reused import Reuse, reuse_crossovers
+from bench.analysis.decisions.crossover import one_way
+from bench.analysis.decisions.reused import Reuse, reuse_crossovers
 from bench.cli.report import report
 from bench.errors import SuiteError
 from bench.records import Measurement

@@ -11,7 +11,7 @@ import pytest
 import report_runs
 import report_samples as samples
 
-from bench.analysis.answers import Divergence, Equivalence, NeedleScore
+from bench.analysis.statistics.answers import Divergence, Equivalence, NeedleScore
 from bench.records import Event
 from bench.report import html, markdown, sources
 from bench.report.content import Content, collect

@@ -15,8 +15,8 @@ import typer
 from test_report_sources import Figures
 from typer.testing import CliRunner
 
-from bench.analysis.watch_journal import LogLine, Seen
-from bench.analysis.watched import Watched
+from bench.analysis.watch.described import Watched
+from bench.analysis.watch.journal import LogLine, Seen
 from bench.cli.report import report
 from bench.errors import JournalError
 from bench.journal import Journal

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from run_helpers import exchanges, only_run, suite_text
 
-from bench.analysis.levels import levels
-from bench.analysis.measure import measure_all
+from bench.analysis.statistics.levels import levels
+from bench.analysis.verdicts.measure import measure_all
 from bench.engines import get
 from bench.journal import read_info
 from bench.plan.suite import parse_suite

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from run_helpers import TOKENIZER
 
-from bench.analysis.log_facts import merge_log_facts
-from bench.analysis.logs import LogAnalyser
+from bench.analysis.logs.analyser import LogAnalyser
+from bench.analysis.logs.facts import merge_log_facts
 from bench.engines import get
 from bench.journal import read_info
 from bench.plan.suite import parse_suite

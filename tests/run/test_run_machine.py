@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from run_helpers import exchanges, suite_text
 
-from bench.analysis.machine import phase_uses
+from bench.analysis.statistics.machine import phase_uses
 from bench.errors import SuiteError
 from bench.plan.suite import parse_suite
 from bench.records import Exchange

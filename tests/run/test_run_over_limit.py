@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from run_helpers import TOKENIZER, ctxbench_here, exchanges, only_run
 
-from bench.analysis.measure import measure_all
+from bench.analysis.verdicts.measure import measure_all
 from bench.engines.context import judge
 from bench.errors import SuiteError
 from bench.journal import read_info

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from run_helpers import TOKENIZER, ctxbench_here, events, exchanges, only_run
 
-from bench.analysis.measure import measure_all
+from bench.analysis.verdicts.measure import measure_all
 from bench.errors import EngineError
 from bench.journal import read_info
 from bench.plan.suite import parse_suite

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from run_helpers import ctxbench, events, exchanges, only_run, suite_text
 
-from bench.analysis.measure import measure_all
+from bench.analysis.verdicts.measure import measure_all
 from bench.journal import read_entries, read_info
 from bench.plan.suite import parse_suite
 from bench.records import Exchange, Measurement

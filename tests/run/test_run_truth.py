@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from run_helpers import exchanges, suite_text
 
-from bench.analysis.measure import measure_all
+from bench.analysis.verdicts.measure import measure_all
 from bench.errors import EngineError
 from bench.journal import read_info
 from bench.plan.suite import parse_suite

@@ -11,8 +11,8 @@ import pytest
 from msgspec import structs
 from run_helpers import ctxbench_here, exchanges, only_run, suite_text
 
-from bench.analysis.crossover import crossovers, one_way
-from bench.analysis.verified import FOLDER
+from bench.analysis.decisions.crossover import crossovers, one_way
+from bench.analysis.decisions.verified import FOLDER
 from bench.api import load
 from bench.journal import Journal, read_info
 from bench.plan.suite import parse_suite
@@ -66,7 +66,7 @@ def test_a_long_trial_on_each_route_shows_where_an_extrapolated_crossover_is(
     suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # on a busy machine the prediction from 32 tokens may be far off: go far enough to meet all the same
-    monkeypatch.setattr("bench.analysis.verified.REACH", 2.0)
+    monkeypatch.setattr("bench.analysis.decisions.verified.REACH", 2.0)
     said = ctxbench_here(
         [
             "run",

@@ -21,9 +21,9 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from bench.analysis.watch_journal import LogLine, Seen
-from bench.analysis.watch_totals import Totals, total
-from bench.analysis.watched import Watched
+from bench.analysis.watch.described import Watched
+from bench.analysis.watch.journal import LogLine, Seen
+from bench.analysis.watch.totals import Totals, total
 from bench.cli.watch import watch as watch_command
 from bench.engines import get
 from bench.engines.metrics import read_page

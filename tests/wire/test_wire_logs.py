@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.analysis.logs import LINE_BYTES_MAX, LogAnalyser
+from bench.analysis.logs.analyser import LINE_BYTES_MAX, LogAnalyser
 from bench.errors import EngineError, SuiteError
 from bench.wire import logs
 from bench.wire.logs import BLOCK_BYTES, LogSource, LogTail, blocks, command, parse_source

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from bench.analysis.watch_journal import Ended, LogLine, Note, Seen, is_watch, kept
-from bench.analysis.watch_totals import Totals, total
+from bench.analysis.watch.journal import Ended, LogLine, Note, Seen, is_watch, kept
+from bench.analysis.watch.totals import Totals, total
 from bench.errors import JournalError
 from bench.journal import read_run
 from bench.records import Route, RunInfo, ServerFacts

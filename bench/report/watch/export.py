@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from bench.analysis.watch_journal import LogLine, Note, Seen
-from bench.analysis.watch_spread import spreads
-from bench.analysis.watch_totals import Totals
-from bench.analysis.watched import Watched
+from bench.analysis.watch.described import Watched
+from bench.analysis.watch.journal import LogLine, Note, Seen
+from bench.analysis.watch.spread import spreads
+from bench.analysis.watch.totals import Totals
 from bench.records import Percentiles, ServerFacts
 from bench.report.escape import csv_text, visible
 from bench.report.watch.content import WatchContent

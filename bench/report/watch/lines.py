@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench.analysis.watch_totals import Totals
-from bench.analysis.watched import Watched
+from bench.analysis.watch.described import Watched
+from bench.analysis.watch.totals import Totals
 from bench.report.escape import visible
 
 

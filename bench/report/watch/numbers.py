@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from bench.analysis.watched import Watched
+from bench.analysis.watch.described import Watched
 from bench.report.escape import visible
 from bench.report.quantities import MISSING, Style, write
 from bench.report.told import Told

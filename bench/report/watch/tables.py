@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.analysis.watch_journal import Seen
-from bench.analysis.watch_spread import spreads
-from bench.analysis.watched import Watched
+from bench.analysis.watch.described import Watched
+from bench.analysis.watch.journal import Seen
+from bench.analysis.watch.spread import spreads
 from bench.report.escape import visible
 from bench.report.quantities import MISSING, write
 from bench.report.told import Table, Told

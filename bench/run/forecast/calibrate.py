@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from bench.analysis.timing import times
+from bench.analysis.verdicts.timing import times
 from bench.errors import EngineError
 from bench.plan.times import RouteModel, calibrated, calibration_lengths
 from bench.plan.trials import pair_key

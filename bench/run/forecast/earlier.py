@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from bench.analysis.measure import measure_all
+from bench.analysis.verdicts.measure import measure_all
 from bench.errors import JournalError
 from bench.journal import read_entries, read_info
 from bench.plan.times import RouteModel, learn

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from bench.analysis.log_facts import merge_log_facts
-from bench.analysis.logs import LogAnalyser
+from bench.analysis.logs.analyser import LogAnalyser
+from bench.analysis.logs.facts import merge_log_facts
 from bench.errors import BenchError
 from bench.records import ServerFacts
 from bench.run.lifecycle.serverlog import Tail, log_source

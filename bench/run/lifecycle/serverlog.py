@@ -8,8 +8,8 @@ from typing import Protocol
 
 import msgspec
 
-from bench.analysis.log_lines import without_secrets
-from bench.analysis.logs import LogAnalyser, LogReport
+from bench.analysis.logs.analyser import LogAnalyser, LogReport
+from bench.analysis.logs.lines import without_secrets
 from bench.errors import BenchError
 from bench.records import Exchange, LogExcerpt, Suite
 from bench.wire.logs import EXCERPT_BYTES, Excerpt, LogTail, parse_source

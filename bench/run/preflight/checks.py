@@ -15,7 +15,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from bench.analysis.verdict import COUNT_TOLERANCE, LAG_MS
+from bench.analysis.verdicts.verdict import COUNT_TOLERANCE, LAG_MS
 from bench.engines.context import past_drafter_limit
 from bench.engines.machine import gauges_of
 from bench.errors import BenchError, EngineError, SuiteError

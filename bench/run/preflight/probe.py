@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
-from bench.analysis.measure import Measurer
-from bench.analysis.reasons import REASONS, sentence_of
+from bench.analysis.verdicts.measure import Measurer
+from bench.analysis.verdicts.reasons import REASONS, sentence_of
 from bench.errors import EngineError
 from bench.prompting.compose import Prompt
 from bench.records import Exchange, Measurement, PromptRecipe, RunInfo, Scrape, Suite, Trial

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench.analysis.differences import unexplained
+from bench.analysis.decisions.differences import unexplained
 from bench.errors import BenchError, EngineError
 from bench.prompting.compose import Composer
 from bench.records import RunInfo, ServerFacts, Suite, Trial

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.analysis.watch_journal import Note, Seen, is_watch, kept
-from bench.analysis.watch_totals import Totals
+from bench.analysis.watch.journal import Note, Seen, is_watch, kept
+from bench.analysis.watch.totals import Totals
 from bench.errors import JournalError
 from bench.journal import read_run
 from bench.run.watch.watcher import Hearer

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bench.analysis.log_lines import without_secrets
-from bench.analysis.logs import LineGroup, LogAnalyser
-from bench.analysis.watch_journal import LogLine
+from bench.analysis.logs.analyser import LineGroup, LogAnalyser
+from bench.analysis.logs.lines import without_secrets
+from bench.analysis.watch.journal import LogLine
 from bench.wire.logs import LogTail, parse_source
 
 _MOST = 5

@@ -20,10 +20,10 @@ import msgspec
 from msgspec import Struct
 
 from bench import engines
-from bench.analysis.watch_journal import NOTED, WATCH_ENDED, WATCHED, LogLine, Seen
-from bench.analysis.watch_totals import Totals
-from bench.analysis.watched import Watched, describe, slot_lengths
-from bench.analysis.windows import BUSY_S, Segment, Segmenter
+from bench.analysis.watch.described import Watched, describe, slot_lengths
+from bench.analysis.watch.journal import NOTED, WATCH_ENDED, WATCHED, LogLine, Seen
+from bench.analysis.watch.totals import Totals
+from bench.analysis.watch.windows import BUSY_S, Segment, Segmenter
 from bench.engines.base import Dialect
 from bench.engines.metrics import read_page
 from bench.errors import BenchError, EngineError, JournalError, SuiteError

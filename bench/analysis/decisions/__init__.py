@@ -1,0 +1,1 @@
+"""Which route, from where on, and how sure."""

@@ -1,0 +1,390 @@
+"""From which output length on one route beats another, how sure that is, and what it rests on.
+
+Two total latencies L(n) = ttft + (n - c0) * tpot meet at
+n* = c0 + (ttft_A - ttft_B) / (tpot_B - tpot_A)  (DESIGN section 2).
+Inside the measured window the measured arrival curves say where, where they are given; beyond it
+the lines do, and past twice the measured length, where both routes were measured on two tiers or
+more, the step time that grows with context.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from msgspec import structs
+
+from bench.analysis.statistics import bootstrap, decode
+from bench.analysis.statistics.bootstrap import Floats, Side
+from bench.analysis.statistics.cells import Cell, alone, by_cell, labelled, named, paired, routes_of
+from bench.analysis.statistics.decode import DecodeLaw
+from bench.records import Crossover, Estimate, Measurement
+
+FAR = 2.0
+"""Extrapolation factor beyond which lines are bent by the decode law."""
+BENT = 0.1
+"""Relative change of the step time from the first to the second half of a stream that is told."""
+_GRID = 256
+
+Arrival = tuple[Floats, Floats]
+"""Tokens so far and seconds since `sent`, one entry a chunk; both ascending."""
+Curves = Mapping[tuple[str, str, int], Arrival]
+"""Arrival curves by (source, trial_id, attempt): see `curve_key`."""
+
+JSON_FIELDS = (
+    "route", "base", "tier", "condition", "status", "wins", "output_tokens", "low", "high", "spread",
+    "extrapolation", "samples", "task", "reused_tokens", "measured", "basis", "line_tokens", "warnings",
+)  # fmt: skip
+
+
+class _Route(NamedTuple):
+    name: str
+    rows: list[Measurement]
+    side: Side
+    """Columns ttft_s, tpot_s, first_chunk_tokens."""
+    curves: list[Arrival]
+    """One per row, or empty when any is missing."""
+    law: DecodeLaw | None
+    met: dict[str, tuple[Estimate | None, list[str]]]
+    """Name of the other route -> where their curves cross, which is the same from both sides."""
+
+
+def curve_key(row: Measurement) -> tuple[str, str, int]:
+    """The key of a measurement's arrival curve."""
+    return (row.source, row.trial_id, row.attempt)
+
+
+def crossovers(
+    measurements: Iterable[Measurement], base: str | None = None, *, curves: Curves | None = None
+) -> list[Crossover]:
+    """Crossovers of every route against `base` in every cell where both have TTFT and decode rate.
+
+    `base=None` takes every pair of routes both ways; `one_way` thins them to the readable half. Salted
+    samples count as cold, routes of equal name from several sources are told apart, tiers within
+    0.1% are one. Raises `SuiteError` when no route is called `base`.
+    """
+    given = alone(measurements)
+    keys = [curve_key(row) for row in given]
+    rows = labelled(given)
+    routes = routes_of(rows)
+    bases = named(routes, base) if base is not None else routes
+    laws = {
+        task: decode.fit(row for row in rows if row.task == task)
+        for task in dict.fromkeys(row.task for row in rows)
+    }
+    keyed = {id(row): key for row, key in zip(rows, keys, strict=True)}
+    found: list[Crossover] = []
+    for cell, sides in by_cell(rows).items():
+        ready = _routes(sides, laws[cell.task], curves or {}, keyed)
+        for one in bases:
+            found += [
+                _crossover(cell, ready[route], ready[one])
+                for route in routes
+                if route != one and route in ready and one in ready
+            ]
+    return found
+
+
+def one_way(found: Sequence[Crossover]) -> list[Crossover]:
+    """Each pair of routes once per cell: told of the route that wins for long outputs, or always."""
+    kept: dict[tuple[object, ...], Crossover] = {}
+    for one in found:
+        key = (one.tier, one.condition, one.task, frozenset((one.route, one.base)))
+        if key not in kept or one.wins == "above" or one.status == "always":
+            kept[key] = one
+    return list(kept.values())
+
+
+def as_json(found: Iterable[Crossover]) -> list[dict[str, object]]:
+    """Plain objects with the fields of `JSON_FIELDS`, in this order; ready for `json.dumps`."""
+    return [{name: getattr(one, name) for name in JSON_FIELDS} for one in found]
+
+
+def _routes(
+    sides: Mapping[str, Sequence[Measurement]],
+    laws: Mapping[str, DecodeLaw],
+    curves: Curves,
+    keyed: Mapping[int, tuple[str, str, int]],
+) -> dict[str, _Route]:
+    # streams by name, not by role: swapping route and base changes no interval
+    ready: dict[str, _Route] = {}
+    for stream, name in enumerate(sorted(sides)):
+        rows = [row for row in sides[name] if row.ttft_s is not None and row.tpot_s is not None]
+        if rows:
+            # trials that share a prompt must stand in the same row on both sides
+            rows.sort(key=lambda row: (row.pair or "", row.condition, row.replay, row.order))
+            arrivals = [curves.get(keyed[id(row)]) for row in rows]
+            complete = [curve for curve in arrivals if curve is not None and curve[0].size > 1]
+            ready[name] = _Route(
+                name=name,
+                rows=rows,
+                side=_side(rows, stream),
+                curves=complete if len(complete) == len(rows) else [],
+                law=laws.get(name),
+                met={},
+            )
+    return ready
+
+
+def _side(rows: Sequence[Measurement], stream: int) -> Side:
+    return Side(
+        (
+            np.array([row.ttft_s for row in rows], dtype=float),
+            np.array([row.tpot_s for row in rows], dtype=float),
+            np.array([row.first_chunk_tokens for row in rows], dtype=float),
+        ),
+        stream,
+    )
+
+
+def _crossover(cell: Cell, a: _Route, b: _Route) -> Crossover:
+    left, _ = paired(a.rows, b.rows)
+    is_paired = len(left) == a.side.trials == b.side.trials
+    ttft = bootstrap.two_sides(_ttft_difference, a.side, b.side, paired=is_paired)
+    tpot = bootstrap.two_sides(_tpot_difference, a.side, b.side, paired=is_paired)
+    measured = _measured(a, b)
+    status = status_of(ttft, tpot)
+    one = Crossover(
+        route=a.name,
+        base=b.name,
+        tier=cell.tier,
+        condition=cell.condition,
+        task=cell.task,
+        status=status,
+        measured=measured,
+        samples=(a.side.trials, b.side.trials),
+        ttft_difference_s=ttft,
+        tpot_difference_s=tpot,
+        warnings=_warnings(status, ttft, tpot, a, b),
+    )
+    if status != "crosses" or tpot is None:
+        return one
+    return _located(one, a, b, is_paired, "above" if tpot.value < 0 else "below")
+
+
+def _ttft_difference(ttft_a: Floats, _pa: Floats, _ca: Floats, ttft_b: Floats, *_: Floats) -> Floats:
+    return np.subtract(ttft_a, ttft_b)
+
+
+def _tpot_difference(
+    _ta: Floats, tpot_a: Floats, _ca: Floats, _tb: Floats, tpot_b: Floats, _cb: Floats
+) -> Floats:
+    return np.subtract(tpot_a, tpot_b)
+
+
+def _measured(a: _Route, b: _Route) -> int | None:
+    longest = [max((row.output_tokens or 0 for row in side.rows), default=0) for side in (a, b)]
+    return min(longest) or None
+
+
+def sign_of(estimate: Estimate | None) -> int | None:
+    """-1 or 1 when the whole spread lies on one side, 0 for an exact tie, `None` when it contains 0."""
+    if estimate is None:
+        return None
+    low = estimate.value if estimate.low is None else estimate.low
+    high = estimate.value if estimate.high is None else estimate.high
+    if low > 0:
+        return 1
+    if high < 0:
+        return -1
+    return 0 if low == high == 0 else None
+
+
+def status_of(
+    ttft: Estimate | None, tpot: Estimate | None
+) -> Literal["crosses", "always", "never", "undecided"]:
+    """What two differences, route - base, say of their order; `undecided` where a spread contains 0."""
+    start, step = sign_of(ttft), sign_of(tpot)
+    if start is None or step is None or start == step == 0:
+        return "undecided"
+    if start * step < 0:
+        return "crosses"
+    return "always" if start + step < 0 else "never"
+
+
+def _bends(side: _Route) -> str | None:
+    """Whether a route's own streams are no lines: its lines then hold for this output length only."""
+    changes = []
+    for tokens, seconds in side.curves:
+        middle = tokens.size // 2
+        steps = [
+            (seconds[end] - seconds[start]) / (tokens[end] - tokens[start])
+            for start, end in ((0, middle), (middle, -1))
+            if tokens[end] > tokens[start]
+        ]
+        if tokens.size >= 16 and len(steps) == 2 and steps[0] > 0:
+            changes.append(steps[1] / steps[0] - 1)
+    change = float(np.median(changes)) if changes else 0.0
+    if abs(change) <= BENT:
+        return None
+    word = "slower" if change > 0 else "faster"
+    return (
+        f"{side.name} decodes {abs(change):.0%} {word} in the second half of its streams: they are no lines"
+    )
+
+
+def _warnings(
+    status: str, ttft: Estimate | None, tpot: Estimate | None, a: _Route, b: _Route
+) -> tuple[str, ...]:
+    found: list[str] = []
+    trials = min(a.side.trials, b.side.trials)
+    if max(a.side.trials, b.side.trials) == 1:
+        found.append("one trial a side: no spread is known")
+    elif trials < bootstrap.MINIMUM:
+        found.append(f"a range of what was measured: an interval needs {bootstrap.MINIMUM} trials a side")
+    found += [text for text in (_bends(a), _bends(b)) if text]
+    if status == "undecided":
+        open_terms = [
+            name for name, e in (("TTFT", ttft), ("time per token", tpot)) if sign_of(e) in (None, 0)
+        ]
+        found.append(f"no difference shown in {' and '.join(open_terms)}")
+    return tuple(found)
+
+
+def _located(
+    one: Crossover, a: _Route, b: _Route, is_paired: bool, wins: Literal["above", "below"]
+) -> Crossover:
+    """Adds where the two routes meet: by line, then by curve inside the window or by slowing far out."""
+    ahead = -1 if wins == "above" else 1
+    line = bootstrap.two_sides(_line(ahead), a.side, b.side, paired=is_paired, corrected=False)
+    if line is None:
+        return structs.replace(one, status="undecided", warnings=(*one.warnings, "the lines never meet"))
+    best, basis, warnings = line, "line", list(one.warnings)
+    if a.curves and b.curves and one.measured and line.value <= one.measured:
+        if b.name not in a.met:
+            a.met[b.name] = b.met[a.name] = _on_curves(a, b, one.measured, is_paired)
+        curve, notes = a.met[b.name]
+        warnings += notes
+        if curve is not None:
+            best, basis = curve, "curve"
+    elif one.measured and line.value > FAR * one.measured:
+        bent = _slowing(a, b, one.measured, ahead, is_paired)
+        if bent is None:
+            warnings.append("how decode slows further out is unknown: it was measured on one tier")
+            warnings += _by_streams(a, b, one.measured, ahead, is_paired)
+        elif math.isfinite(bent.value):
+            best, basis = bent, "slowing"
+        else:
+            warnings.append("decode slows with context so much that the routes may never meet")
+    factor = best.value / one.measured if one.measured else None
+    if factor is not None and factor > 1:
+        warnings.append(f"extrapolated {factor:.1f}-fold beyond the {one.measured:,} measured tokens")
+    return structs.replace(
+        one,
+        wins=wins,
+        output_tokens=best.value,
+        low=best.low,
+        high=best.high,
+        spread=best.spread,
+        extrapolation=factor,
+        basis=basis,
+        line_tokens=line.value if basis != "line" else None,
+        warnings=tuple(warnings),
+    )
+
+
+def _line(ahead: int) -> bootstrap.Statistic:
+    """n* of DESIGN section 2, with each side's own c0; infinite where the steps no longer differ that way."""
+
+    def meet(ta: Floats, pa: Floats, ca: Floats, tb: Floats, pb: Floats, cb: Floats) -> Floats:
+        gain = np.subtract(pa, pb)
+        start = np.subtract(ta, tb) - (np.multiply(ca, pa) - np.multiply(cb, pb))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            met: Floats = np.where(gain * ahead > 0, -start / gain, np.inf)
+        # written as c0 + difference / difference where c0 is equal, so that no digits are lost
+        with np.errstate(divide="ignore", invalid="ignore"):
+            plain = ca - np.subtract(ta, tb) / gain
+        return np.where(np.equal(ca, cb) & (gain * ahead > 0), plain, met)
+
+    return meet
+
+
+def _slowing(a: _Route, b: _Route, measured: int, ahead: int, is_paired: bool) -> Estimate | None:
+    """n* when each further token of context makes a step longer by the route's slope; `None`: not known."""
+    if a.law is None or b.law is None or min(a.law.tiers, b.law.tiers) < 2:
+        return None
+    return _bent(a, b, measured, ahead, is_paired, (a.law.slope_s - b.law.slope_s) / 2)
+
+
+def _by_streams(a: _Route, b: _Route, measured: int, ahead: int, is_paired: bool) -> list[str]:
+    """A second n*, from the streams' own curvature, where it shows: too weak to be the first."""
+    slopes = decode.stream_slope(a.curves), decode.stream_slope(b.curves)
+    if slopes[0] is None or slopes[1] is None or None in map(sign_of, slopes):
+        return []
+    bent = _bent(a, b, measured, ahead, is_paired, (slopes[0].value - slopes[1].value) / 2)
+    if not math.isfinite(bent.value):
+        return ["going by how the streams themselves slow, the routes may never meet"]
+    return [f"going by how the streams themselves slow, the routes meet at about {bent.value:,.0f}"]
+
+
+def _bent(a: _Route, b: _Route, measured: int, ahead: int, is_paired: bool, bend: float) -> Estimate:
+    """n* of lines whose steps part by `bend` x 2 s more with every token; infinite when they never meet.
+
+    The mean step over n tokens is tpot + slope * (n - m) / 2, m being the measured length; the two
+    latencies meet at a root of a quadratic: the first one at which the sign of the lines changes.
+    """
+
+    def meet(ta: Floats, pa: Floats, ca: Floats, tb: Floats, pb: Floats, cb: Floats) -> Floats:
+        c0 = np.add(ca, cb) / 2
+        start, gain = np.subtract(ta, tb), np.subtract(pa, pb)
+        # start + x * (gain + bend * (x + c0 - m)) = 0 with x = n - c0
+        linear = gain + bend * (c0 - measured)
+        if bend == 0:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                return np.where(linear * ahead > 0, c0 - start / linear, np.inf)
+        inner = linear**2 - 4 * bend * start
+        with np.errstate(invalid="ignore", divide="ignore"):
+            root = np.sqrt(np.maximum(inner, 0))
+            # stable form: the root that tends to -start/linear as the bend vanishes
+            x = -2 * start / (linear + np.copysign(root, linear))
+        return np.where((inner >= 0) & (linear * ahead > 0) & (x > 0), c0 + x, np.inf)
+
+    value = bootstrap.two_sides(meet, a.side, b.side, paired=is_paired, corrected=False)
+    return Estimate(value=math.inf) if value is None else value
+
+
+def _on_curves(a: _Route, b: _Route, measured: int, is_paired: bool) -> tuple[Estimate | None, list[str]]:
+    """Where the median arrival curves cross inside the measured window, and what is odd about them."""
+    start = max(float(curve[0][0]) for curve in (*a.curves, *b.curves))
+    grid = np.linspace(start, measured, _GRID)
+    left, right = (np.stack([read_curve(curve, grid) for curve in side.curves]) for side in (a, b))
+    gap = np.median(left, axis=0) - np.median(right, axis=0)
+    value, changes = float(crossing(grid, gap[None, :])[0]), int(np.count_nonzero(np.diff(np.sign(gap))))
+    notes = [f"the measured curves cross {changes} times: the last one counts"] if changes > 1 else []
+    if not math.isfinite(value):
+        return None, ["the lines meet inside the measured window but the measured curves do not"]
+    samples = min(a.side.trials, b.side.trials)
+    spread = bootstrap.spread_of(a.side.trials, b.side.trials)
+    if spread is None:
+        return Estimate(value=value, samples=samples), notes
+    if spread == "range":
+        pairs = left[:, None, :] - right[None, :, :]
+        met = crossing(grid, pairs.reshape(-1, _GRID))
+    else:
+        streams = (0, 0) if is_paired else (a.side.stream, b.side.stream)
+        met = crossing(grid, bootstrap.resampled_gaps(left, right, streams))
+    met = met[np.isfinite(met)]
+    ends = (met.min(), met.max()) if spread == "range" else np.quantile(met, [0.025, 0.975])
+    low, high = min(float(ends[0]), value), max(float(ends[1]), value)
+    return Estimate(value=value, low=low, high=high, spread=spread, samples=samples), notes
+
+
+def read_curve(curve: Arrival, grid: Floats) -> Floats:
+    """Seconds at which each number of tokens had arrived, linear between chunks."""
+    return np.interp(grid, curve[0], curve[1])
+
+
+def crossing(grid: Floats, gaps: Floats) -> Floats:
+    """Last sign change of each row of `gaps` (rows, grid), linear between points; `inf` without one."""
+    signs = np.sign(gaps)
+    change = signs[:, :-1] * signs[:, 1:] <= 0
+    change &= signs[:, :-1] != signs[:, 1:]
+    place = change.shape[1] - 1 - np.argmax(change[:, ::-1], axis=1)
+    rows = np.arange(gaps.shape[0])
+    before, after = gaps[rows, place], gaps[rows, place + 1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = before / (before - after)
+    met: Floats = np.where(change.any(axis=1), grid[place] + share * (grid[place + 1] - grid[place]), np.inf)
+    return met

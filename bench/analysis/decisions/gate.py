@@ -1,0 +1,202 @@
+"""Rules that a new run must keep against a baseline, for CI.
+
+A rule reads `QUANTITY CONDITION TIER [ROUTE] <= RATIO`, e.g. `ttft cold 564577 <= 1.05`: the new
+median may be at most 1.05 times the baseline's. It fails only when the whole interval of the ratio
+lies beyond the tolerance and holds only when the whole interval lies within; anything else cannot
+be told, and the outcome says how many trials would settle it.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from bench.analysis.statistics.bootstrap import MINIMUM
+from bench.analysis.statistics.cells import pooled, same_tier
+from bench.analysis.statistics.compare import across
+from bench.errors import SuiteError
+from bench.records import Comparison, Condition, Estimate, Measurement
+
+QUANTITIES = {
+    "ttft": "ttft_s",
+    "total": "total_s",
+    "decode": "decode_tok_s",
+    "tpot": "tpot_s",
+    "acceptance": "acceptance",
+    "acceptance_length": "acceptance_length",
+    "reuse": "prefix_reuse",
+    "kv_usage": "kv_usage_peak",
+}
+"""Name in a rule -> measurement field."""
+_CONDITIONS = ("cold", "salted", "replay")
+_FORM = "QUANTITY CONDITION TIER [ROUTE] <= RATIO, e.g. 'ttft cold 564577 <= 1.05'"
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """One tolerance on the ratio new / baseline."""
+
+    quantity: str
+    """A key of `QUANTITIES`."""
+    condition: Condition
+    tier: int | None
+    """`None`: every tier (written `*`)."""
+    route: str | None = None
+    """`None`: every route."""
+    at_most: bool
+    """`<=` when true, else `>=`."""
+    ratio: float
+
+    def __str__(self) -> str:
+        tier = "*" if self.tier is None else str(self.tier)
+        route = f" {self.route}" if self.route else ""
+        return (
+            f"{self.quantity} {self.condition} {tier}{route} {'<=' if self.at_most else '>='} {self.ratio:g}"
+        )
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What a rule says of one cell."""
+
+    rule: Rule
+    route: str
+    tier: int | None
+    task: str = ""
+    """Empty where no cell answers the rule."""
+    status: Literal["pass", "fail", "cannot tell"]
+    ratio: Estimate | None = None
+    samples: int = 0
+    """Trials of the smaller side."""
+    more: int | None = None
+    """Trials to add on each side until the interval should clear the tolerance; `None`: none needed,
+    or no number of trials would help."""
+    why: str = ""
+
+
+def parse_rule(text: str) -> Rule:
+    """A rule from its text. Raises `SuiteError` that names the part which is wrong."""
+    words = text.replace("<=", " <= ").replace(">=", " >= ").split()
+    if len(words) not in (5, 6) or words[-2] not in ("<=", ">="):
+        raise SuiteError(f"rule {text!r} is not of the form {_FORM}")
+    quantity, condition, tier = words[:3]
+    if quantity not in QUANTITIES:
+        raise SuiteError(f"rule {text!r}: {quantity!r} is not one of {', '.join(QUANTITIES)}")
+    if condition not in _CONDITIONS:
+        raise SuiteError(f"rule {text!r}: {condition!r} is not one of {', '.join(_CONDITIONS)}")
+    digits = tier.replace(",", "").replace("_", "")
+    if tier != "*" and not (digits.isascii() and digits.isdigit() and int(digits) > 0):
+        raise SuiteError(f"rule {text!r}: {tier!r} is not a tier in tokens, nor * for every tier")
+    try:
+        ratio = float(words[-1])
+    except ValueError:
+        ratio = math.nan
+    if not 0 < ratio < math.inf:
+        raise SuiteError(f"rule {text!r}: {words[-1]!r} is not a ratio above 0, e.g. 1.05")
+    return Rule(
+        quantity=quantity,
+        condition=pooled(condition),  # type: ignore[arg-type]
+        tier=None if tier == "*" else int(digits),
+        route=words[3] if len(words) == 6 else None,
+        at_most=words[-2] == "<=",
+        ratio=ratio,
+    )
+
+
+def read_rules(text: str, *, source: str) -> list[Rule]:
+    """Rules from TOML: `rules = ["ttft cold 564577 <= 1.05", ...]`. Raises `SuiteError`."""
+    try:
+        data: dict[str, Any] = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # TOML errors, and integers of thousands of digits
+        raise SuiteError(f"{source}: not TOML: {str(error)[:200]}") from None
+    rules = data.get("rules")
+    unknown = sorted(data.keys() - {"rules"})
+    if unknown or not isinstance(rules, list) or not all(isinstance(rule, str) for rule in rules):
+        hint = f"; {unknown[0]!r} is unknown" if unknown else ""
+        raise SuiteError(f"{source}: a rules file holds one key, rules, a list of texts{hint}")
+    return [parse_rule(rule) for rule in rules]
+
+
+def gate(new: Iterable[Measurement], baseline: Iterable[Measurement], rules: Sequence[Rule]) -> list[Outcome]:
+    """What every rule says, cell by cell. A rule that no cell answers cannot be told.
+
+    Routes of the same name are compared; a single route on each side is, whatever it is called.
+    """
+    if not rules:
+        raise SuiteError("a gate needs at least one rule, e.g. --rule 'ttft cold 564577 <= 1.05'")
+    found = across(baseline, new)
+    return [outcome for rule in rules for outcome in _rule(rule, found)]
+
+
+def verdict(outcomes: Iterable[Outcome]) -> Literal["pass", "fail", "cannot tell"]:
+    """One failure fails the gate; else one open rule leaves it open."""
+    states = {outcome.status for outcome in outcomes}
+    return "fail" if "fail" in states else "cannot tell" if "cannot tell" in states else "pass"
+
+
+def _rule(rule: Rule, found: Sequence[Comparison]) -> list[Outcome]:
+    cells = [
+        one
+        for one in found
+        if one.quantity == QUANTITIES[rule.quantity]
+        and one.condition == rule.condition
+        and (rule.tier is None or same_tier(one.tier, rule.tier))
+        and (rule.route is None or one.route == rule.route)
+    ]
+    if cells:
+        return [_outcome(rule, one) for one in cells]
+    why = "no valid measurements of this quantity, condition, tier and route on both sides"
+    return [Outcome(rule=rule, route=rule.route or "*", tier=rule.tier, status="cannot tell", why=why)]
+
+
+def _outcome(rule: Rule, cell: Comparison) -> Outcome:
+    ratio = cell.ratio
+    samples = ratio.samples if ratio else 0
+    status: Literal["pass", "fail", "cannot tell"] = "cannot tell"
+    more, why = None, ""
+    if ratio is None:
+        why = "the baseline's median is 0: there is no ratio"
+    elif ratio.spread != "interval":
+        more = MINIMUM - samples
+        spread = "a range is no interval" if ratio.spread else "one trial a side"
+        why = f"{spread}: it takes {_trials(more)} a side"
+    elif ratio.low is None or ratio.high is None:
+        why = "the interval is open"
+    else:
+        low, high = (ratio.low, ratio.high) if rule.at_most else (-ratio.high, -ratio.low)
+        limit = rule.ratio if rule.at_most else -rule.ratio
+        if low > limit:
+            status, why = "fail", "the whole interval lies beyond the tolerance"
+        elif high <= limit:
+            status = "pass"
+        else:
+            more = _more(ratio, rule.ratio, samples)
+            needed = f"about {_trials(more)} a side would settle it" if more else "it sits on the tolerance"
+            why = f"the interval holds the tolerance: {needed}"
+    return Outcome(
+        rule=rule,
+        route=cell.route,
+        tier=cell.tier,
+        task=cell.task,
+        status=status,
+        ratio=ratio,
+        samples=samples,
+        more=more,
+        why=why,
+    )
+
+
+def _trials(more: int) -> str:
+    return "1 more trial" if more == 1 else f"{more:,} more trials"
+
+
+def _more(ratio: Estimate, limit: float, samples: int) -> int | None:
+    """Trials to add a side: an interval shrinks with the root of the number of trials."""
+    distance = abs(limit - ratio.value)
+    end = ratio.high if limit > ratio.value else ratio.low
+    if distance == 0 or end is None:
+        return None
+    needed = samples * (abs(end - ratio.value) / distance) ** 2
+    return max(1, math.ceil(needed) - samples) if needed < 1e6 else None

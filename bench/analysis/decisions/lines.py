@@ -1,0 +1,176 @@
+"""Sentences that write themselves, each only where the measurements carry it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from bench.analysis.statistics.cells import labelled, usable
+from bench.records import Comparison, Crossover, Estimate, Measurement
+
+FIRST = 2.0
+"""Output tokens below which a crossover is told of the first token: no answer is that short."""
+
+
+def report_lines(
+    measurements: Iterable[Measurement],
+    comparisons: Sequence[Comparison] = (),
+    crossovers: Sequence[Crossover] = (),
+    limits: dict[str, int] | None = None,
+) -> list[str]:
+    """Decode ratios, TTFT differences, crossovers, reuse, and how far anything was tested.
+
+    `limits` is the configured longest sequence by route, where known. A figure below five trials a
+    side is given as the range that was measured; a difference without a decision is not called one.
+    """
+    rows = [row for row in labelled(measurements) if usable(row)]
+    tasks = len({one.task for one in comparisons} | {one.task for one in crossovers}) > 1
+    lines = [line for one in comparisons if (line := _compared(one, tasks))]
+    lines += [line for one in crossovers if (line := _crossed(one, tasks))]
+    lines += _reused(rows)
+    return lines + _tested(rows, limits or {})
+
+
+def tokens_short(tokens: float) -> str:
+    """`564k`, `6.3k`, `1.05M`, `512`."""
+    if tokens >= 1_000_000:
+        return f"{tokens / 1_000_000:.3g}M"
+    if tokens >= 10_000:
+        return f"{int(tokens / 1000)}k"
+    return f"{tokens / 1000:.3g}k" if tokens >= 1000 else f"{tokens:.0f}"
+
+
+def _where(one: Comparison | Crossover, tasks: bool) -> str:
+    where = tokens_short(one.tier)
+    if isinstance(one, Crossover) and one.reused_tokens is not None:
+        where += f", {one.reused_tokens:,} of them cached"
+    elif one.condition == "replay":
+        where += " replayed"
+    return f"{where} ({one.task})" if tasks else where
+
+
+def _compared(one: Comparison, tasks: bool) -> str | None:
+    where = _where(one, tasks)
+    if one.verdict == "~":
+        names = {"decode_tok_s": "decode", "ttft_s": "TTFT", "total_s": "total latency"}
+        if one.quantity not in names:
+            return None
+        return f"{names[one.quantity]} of {one.route} and {one.base}: no difference seen (~) at {where}"
+    if one.quantity == "decode_tok_s" and one.ratio is not None and _clear(one.ratio, 1.0):
+        return f"{one.route} decode is {_ratio(one.ratio)} {one.base} at {where}"
+    if one.quantity == "ttft_s" and one.difference is not None and _clear(one.difference, 0.0):
+        word = "slower" if one.difference.value > 0 else "faster"
+        span = _seconds(_absolute(one.difference))
+        return f"TTFT of {one.route} is {span} {word} than {one.base}'s at {where}"
+    return None
+
+
+def _clear(estimate: Estimate, middle: float) -> bool:
+    """Whether the whole spread lies on one side of `middle`."""
+    low = estimate.value if estimate.low is None else estimate.low
+    high = estimate.value if estimate.high is None else estimate.high
+    return low > middle or high < middle
+
+
+def _absolute(estimate: Estimate) -> Estimate:
+    if estimate.value >= 0:
+        return estimate
+    low, high = estimate.low, estimate.high
+    return Estimate(
+        value=-estimate.value,
+        low=None if high is None else -high,
+        high=None if low is None else -low,
+        spread=estimate.spread,
+        samples=estimate.samples,
+    )
+
+
+def _ratio(estimate: Estimate) -> str:
+    """`3.56x-3.66x`; as many digits as it takes to differ from 1."""
+    known = [end for end in (estimate.value, estimate.low, estimate.high) if end is not None]
+    places = next((p for p in (2, 3, 4) if all(round(end, p) != 1 for end in known)), 5)
+    return _span(estimate, places, "x")
+
+
+def _seconds(estimate: Estimate) -> str:
+    """`139-146 s`, `4.2-4.9 ms`: three digits or so, never 0."""
+    factor, unit = next((f, u) for f, u in ((1.0, "s"), (1e-3, "ms"), (0.0, "us")) if estimate.value >= f)
+    factor = factor or 1e-6
+    scaled = Estimate(
+        value=estimate.value / factor,
+        low=None if estimate.low is None else estimate.low / factor,
+        high=None if estimate.high is None else estimate.high / factor,
+    )
+    places = 0 if scaled.value >= 100 else 1 if scaled.value >= 10 else 2
+    return f"{_span(scaled, places, '')} {unit}"
+
+
+def _span(estimate: Estimate, places: int, unit: str) -> str:
+    """`3.56x-3.66x`, or the value alone where both ends print the same or are unknown."""
+    ends = [f"{end:,.{places}f}{unit}" for end in (estimate.low, estimate.high) if end is not None]
+    if len(ends) < 2 or ends[0] == ends[1]:
+        return f"{estimate.value:,.{places}f}{unit}"
+    return "-".join(ends)
+
+
+def _crossed(one: Crossover, tasks: bool) -> str | None:
+    where = f"at {_where(one, tasks)}"
+    if one.status == "always":
+        return f"{one.route} beats {one.base} at every output length {where}"
+    if one.status != "crosses" or one.output_tokens is None:
+        return None
+    if one.output_tokens < FIRST:
+        which = "from the second output token on" if one.wins == "above" else "only for a single output token"
+        return f"{one.route} beats {one.base} {which} {where}"
+    side = "beyond" if one.wins == "above" else "below"
+    text = f"{one.route} beats {one.base} {side} about {_rounded(one.output_tokens)} output tokens {where}"
+    if one.low is not None and one.high is not None and _tokens(one.low) != _tokens(one.high):
+        kind = "95%" if one.spread == "interval" else "range"
+        text += f" ({_tokens(one.low)} to {_tokens(one.high)}, {kind})"
+    return text + _reach(one)
+
+
+def _reach(one: Crossover) -> str:
+    """How far beyond what was measured, and what straight lines say where they are not what counts."""
+    text = ""
+    if one.extrapolation is not None and one.measured is not None:
+        text = f"; within the {one.measured:,} measured ({one.extrapolation:.2f}x)"
+        if one.extrapolation > 1:
+            text = f"; extrapolated {one.extrapolation:.1f}-fold from {one.measured:,} measured"
+    if one.basis in ("slowing", "law") and one.line_tokens is not None:
+        straight = _rounded(one.line_tokens)
+        if straight != _rounded(one.output_tokens or 0.0):
+            text += f" (straight lines: {straight})"
+    return text
+
+
+def _tokens(value: float) -> str:
+    return f"{value:,.1f}" if value < 10 else f"{value:,.0f}"
+
+
+def _rounded(tokens: float) -> str:
+    """Three significant digits, two below ten: more would promise what no measurement holds."""
+    return _tokens(float(f"{tokens:.3g}"))
+
+
+def _reused(rows: Sequence[Measurement]) -> list[str]:
+    shares = [r.prefix_reuse for r in rows if r.condition == "replay" and r.prefix_reuse is not None]
+    if not shares:
+        return []
+    low, high = f"{min(shares):.1%}", f"{max(shares):.1%}"
+    return [f"replays reuse {low if low == high else f'{low} to {high}'} of their prompts"]
+
+
+def _tested(rows: Sequence[Measurement], limits: dict[str, int]) -> list[str]:
+    longest: dict[str, int] = {}
+    for row in rows:
+        longest[row.route] = max(longest.get(row.route, 0), row.prompt_tokens or row.tier)
+    if not longest:
+        return []
+    most = max(longest.values())
+    known = {limits.get(name) for name in longest}
+    limit = known.pop() if len(known) == 1 else None
+    if limit is None:
+        return [f"tested up to {most:,} tokens; nothing measured above"]
+    return [
+        f"tested up to {most:,} tokens, {most / limit:.0%} of the configured limit; nothing measured above"
+    ]

@@ -1,0 +1,208 @@
+"""Crossovers for a chosen cached part of the prompt, from the laws: no such prompt need be measured.
+
+ttft(n, m) of a prompt of n tokens, m of them cached, comes from each route's prefill law (`prefill`),
+the time per token from its decode law (`decode`), at the context that grows with every token. Both
+measured conditions, nothing cached and all but the last block, stay with `crossover`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from msgspec import structs
+
+from bench.analysis.decisions.crossover import status_of
+from bench.analysis.statistics import bootstrap, decode, prefill
+from bench.analysis.statistics.bootstrap import Floats
+from bench.analysis.statistics.cells import labelled, named, pooled, routes_of, usable
+from bench.analysis.statistics.decode import DecodeLaw
+from bench.analysis.statistics.prefill import PrefillLaw
+from bench.errors import SuiteError
+from bench.records import Crossover, Estimate, Measurement, Spread
+
+_GRID: Floats = np.geomspace(1.0, 1e8, 8192)
+"""Output lengths that are looked at."""
+
+
+class Reuse(NamedTuple):
+    """How much of a prompt is cached: a number of tokens, or a share of every prompt."""
+
+    tokens: int | None = None
+    share: float | None = None
+
+    def of(self, prompt: int) -> int:
+        """Cached tokens of a prompt; may be more than it holds."""
+        return self.tokens if self.tokens is not None else round((self.share or 0.0) * prompt)
+
+
+def parse_reuse(text: str) -> Reuse:
+    """`120000` or `75%`. Raises `SuiteError` otherwise."""
+    digits = text.strip().replace(",", "").replace("_", "")
+    try:
+        if digits.endswith("%"):
+            share = float(digits[:-1]) / 100
+            if 0 <= share < 1:
+                return Reuse(share=share)
+        elif digits.isascii() and digits.isdigit() and len(digits) < 13:
+            return Reuse(tokens=int(digits))
+    except ValueError:
+        pass  # the refusal below says what is allowed
+    raise SuiteError(f"--reused {text[:40]!r}: give cached tokens (120000), or a share from 0% to below 100%")
+
+
+class _Side(NamedTuple):
+    route: str
+    ttft: Estimate | None
+    step: DecodeLaw | None
+    law: PrefillLaw
+    trials: int
+
+
+def reuse_crossovers(
+    measurements: Iterable[Measurement], reuse: Reuse, base: str | None = None
+) -> list[Crossover]:
+    """Crossovers at every measured prompt length with a part of the prompt cached, task by task.
+
+    As `crossover.crossovers`: `base=None` takes every pair both ways. A pair without both laws is
+    `undecided`, and its warnings say why. The spread comes from those of the laws, which are taken as
+    independent of each other. Raises `SuiteError` when no route is called `base`, or no prompt is longer
+    than its cached part.
+    """
+    rows = [row for row in labelled(measurements) if usable(row)]
+    routes = routes_of(rows)
+    bases = named(routes, base) if base is not None else routes
+    found: list[Crossover] = []
+    shorter = 0
+    for task in dict.fromkeys(row.task for row in rows):
+        mine = [row for row in rows if row.task == task]
+        ttfts, steps = prefill.fit(mine), decode.fit(mine)
+        for tier in sorted({row.tier for row in mine}):
+            cached = reuse.of(tier)
+            if cached >= tier:
+                shorter += 1
+                continue
+            at = [row for row in mine if row.tier == tier]
+            sides = {r: _side(r, tier, cached, ttfts[r], steps.get(r), at) for r in routes_of(at)}
+            found += [
+                _crossover(sides[route], sides[one], tier, cached, task)
+                for one in bases
+                for route in sides
+                if route != one and one in sides
+            ]
+    if shorter and not found:
+        raise SuiteError(f"--reused {reuse.tokens:,}: no measured prompt is longer than that")
+    return found
+
+
+def _side(
+    route: str, tier: int, cached: int, law: PrefillLaw, step: DecodeLaw | None, rows: Sequence[Measurement]
+) -> _Side:
+    trials = sum(row.route == route and pooled(row.condition) == "cold" for row in rows)
+    return _Side(route, law.predict(tier, cached), step, law, trials)
+
+
+def _crossover(a: _Side, b: _Side, tier: int, cached: int, task: str) -> Crossover:
+    one = Crossover(
+        route=a.route,
+        base=b.route,
+        tier=tier,
+        condition="replay" if cached else "cold",
+        task=task,
+        status="undecided",
+        samples=(a.trials, b.trials),
+        reused_tokens=cached,
+        warnings=_warnings(a, b, cached),
+    )
+    if a.ttft is None or b.ttft is None or a.step is None or b.step is None:
+        return one
+    measured = min(a.step.longest_output, b.step.longest_output)
+    context = tier + measured / 2
+    ttft = _difference(a.ttft, b.ttft)
+    tpot = _difference(_step(a.step, context), _step(b.step, context))
+    return _located(one, ttft, tpot, (a.step, b.step), measured)
+
+
+def _warnings(a: _Side, b: _Side, cached: int) -> tuple[str, ...]:
+    found = []
+    for side in (a, b):
+        if side.ttft is None:
+            found.append(f"{side.route}: {side.law.absent}")
+        elif side.step is None:
+            found.append(f"{side.route}: no decode rate was measured")
+        if cached and side.ttft is not None and side.law.cached_s is None:
+            found.append(f"{side.route}: no replay was measured, a cached token is reckoned as free")
+        found += [f"{side.route}: {text}" for text in side.law.warnings]
+    return tuple(found)
+
+
+def _step(law: DecodeLaw, context: float) -> Estimate:
+    value, half = float(law.at(context)), float(law.half_at(context))
+    if not math.isfinite(half):
+        return Estimate(value=value, samples=law.samples)
+    return Estimate(value=value, low=max(0.0, value - half), high=value + half, samples=law.samples)
+
+
+def _difference(a: Estimate, b: Estimate) -> Estimate:
+    """a - b; two independent half widths add in squares."""
+    value, samples = a.value - b.value, min(a.samples, b.samples)
+    if a.low is None or a.high is None or b.low is None or b.high is None:
+        return Estimate(value=value, samples=samples)
+    half = math.hypot(a.high - a.low, b.high - b.low) / 2
+    return Estimate(value=value, low=value - half, high=value + half, samples=samples)
+
+
+def _located(
+    one: Crossover, ttft: Estimate, tpot: Estimate, steps: tuple[DecodeLaw, DecodeLaw], measured: int
+) -> Crossover:
+    status = status_of(ttft, tpot)
+    one = structs.replace(
+        one, status=status, measured=measured, ttft_difference_s=ttft, tpot_difference_s=tpot
+    )
+    if status != "crosses":
+        return one
+    met = _meeting(one.tier, ttft.value, steps)
+    if met is None:
+        return structs.replace(
+            one, status="undecided", warnings=(*one.warnings, "by these laws they never meet")
+        )
+    low, high = _ends(met, ttft, tpot)
+    spread: Spread | None = None
+    if low is not None and high is not None:
+        spread = "interval" if min(one.samples) >= bootstrap.MINIMUM else "range"
+    return structs.replace(
+        one,
+        wins="above" if tpot.value < 0 else "below",
+        output_tokens=met,
+        low=low,
+        high=high,
+        spread=spread,
+        extrapolation=met / measured if measured else None,
+        basis="law",
+        line_tokens=1 - ttft.value / tpot.value,
+    )
+
+
+def _ends(met: float, ttft: Estimate, tpot: Estimate) -> tuple[float | None, float | None]:
+    """Spread of the crossover: that of a quotient, the logarithms of both spreads added in squares."""
+    if ttft.high is None or tpot.high is None:
+        return None, None
+    start, step = abs(ttft.value), abs(tpot.value)
+    half_start, half_step = ttft.high - ttft.value, tpot.high - tpot.value
+    below = math.hypot(math.log(start / (start - half_start)), math.log((step + half_step) / step))
+    above = math.hypot(math.log((start + half_start) / start), math.log(step / (step - half_step)))
+    return met * math.exp(-below), met * math.exp(above)
+
+
+def _meeting(tier: int, start: float, steps: tuple[DecodeLaw, DecodeLaw]) -> float | None:
+    """First output length at which `start` is won back, each step differing by the laws."""
+    context = tier + _GRID / 2
+    gap = start + (_GRID - 1) * (steps[0].at(context) - steps[1].at(context))
+    changes = np.flatnonzero(np.sign(gap[1:]) != np.sign(gap[0]))
+    if not changes.size:
+        return None
+    i = int(changes[0])
+    share = gap[i] / (gap[i] - gap[i + 1])
+    return float(_GRID[i] + share * (_GRID[i + 1] - _GRID[i]))

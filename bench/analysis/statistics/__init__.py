@@ -1,0 +1,1 @@
+"""What many measurements say together."""

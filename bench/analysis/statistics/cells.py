@@ -1,0 +1,155 @@
+"""How measurements are told apart and put together before any statistic.
+
+- Routes of equal name from several sources become `source:route`.
+- A speculating route past its drafter limit becomes `route (fallback)`: it is neither the
+  speculating route nor the true target-only one.
+- Tiers that differ by less than 0.1% are one tier, named by its most frequent length.
+- Only valid measurements enter a statistic, and only those of requests that were sent alone: what is
+  released together is for `levels.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from msgspec import structs
+
+from bench.analysis.statistics.bootstrap import Floats
+from bench.errors import SuiteError
+from bench.records import Condition, Measurement
+
+SAME_TIER = 0.001
+"""Relative difference below which two prompt lengths are one tier."""
+
+
+class Cell(NamedTuple):
+    """What is compared with like: one prompt length, condition and task."""
+
+    tier: int
+    condition: Condition
+    task: str
+
+
+def alone(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """Those of requests that were sent one at a time. Every analysis but `levels` is about these: here,
+    and in `usable`, the others are left out, and nowhere else."""
+    return [row for row in measurements if row.concurrency == 1]
+
+
+def labelled(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """Requests sent alone, under unique route names and merged tiers; order kept."""
+    return renamed(alone(measurements))
+
+
+def renamed(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """The same measurements under unique route names and merged tiers; none left out, order kept."""
+    rows = list(measurements)
+    sources: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        sources[row.route].add(row.source)
+    tiers = merged_tiers(row.tier for row in rows)
+    return [_labelled(row, len(sources[row.route]) > 1, tiers[row.tier]) for row in rows]
+
+
+def _labelled(row: Measurement, shared: bool, tier: int) -> Measurement:
+    name = f"{row.source}:{row.route}" if shared else row.route
+    if row.verdict.speculation == "fallback" and not name.endswith(" (fallback)"):
+        name += " (fallback)"
+    if name == row.route and tier == row.tier:
+        return row
+    # the source goes where it has become part of the name: labelling twice changes nothing
+    return structs.replace(row, route=name, tier=tier, source="" if shared else row.source)
+
+
+def merged_tiers(tiers: Iterable[int]) -> dict[int, int]:
+    """Every length that occurs -> the length its tier is known by."""
+    counts = Counter(tiers)
+    groups: list[list[int]] = []
+    for tier in sorted(counts):
+        if groups and tier - groups[-1][0] < SAME_TIER * tier:
+            groups[-1].append(tier)
+        else:
+            groups.append([tier])
+    return {tier: max(group, key=lambda t: (counts[t], -t)) for group in groups for tier in group}
+
+
+def same_tier(a: int, b: int) -> bool:
+    """Whether two prompt lengths count as one tier."""
+    return a == b or abs(a - b) < SAME_TIER * max(a, b)
+
+
+def usable(row: Measurement) -> bool:
+    """Whether a measurement may enter a statistic: sound, and of a request that was sent alone."""
+    return row.concurrency == 1 and sound(row)
+
+
+def sound(row: Measurement) -> bool:
+    """Whether nothing is wrong with a measurement."""
+    return row.verdict.valid and row.failure is None
+
+
+def pooled(condition: Condition) -> Condition:
+    """A valid salted sample counts as a cold one."""
+    return "cold" if condition == "salted" else condition
+
+
+def by_cell(measurements: Iterable[Measurement]) -> dict[Cell, dict[str, list[Measurement]]]:
+    """Usable measurements by cell, then by route; salted ones with the cold ones.
+
+    Cells come by condition, tier and task, routes in their first order of appearance.
+    """
+    cells: dict[Cell, dict[str, list[Measurement]]] = {}
+    for row in measurements:
+        if usable(row):
+            cell = Cell(row.tier, pooled(row.condition), row.task)
+            cells.setdefault(cell, {}).setdefault(row.route, []).append(row)
+    return dict(sorted(cells.items(), key=lambda item: (item[0].condition, item[0].tier, item[0].task)))
+
+
+def routes_of(measurements: Iterable[Measurement]) -> list[str]:
+    """Route names in their order of appearance."""
+    return list(dict.fromkeys(row.route for row in measurements))
+
+
+def named(routes: Sequence[str], name: str) -> list[str]:
+    """The labels that `name` stands for: itself, or every `source:name`. Raises `SuiteError`."""
+    found = [route for route in routes if route == name]
+    found = found or [route for route in routes if route.endswith(f":{name}")]
+    if not found:
+        raise SuiteError(f"no route {name!r} among the measurements: there are {', '.join(routes) or 'none'}")
+    return found
+
+
+def column(rows: Iterable[Measurement], field: str) -> Floats:
+    """The values of one field, without the absent ones."""
+    values = (getattr(row, field) for row in rows)
+    return np.array([v for v in values if v is not None], dtype=float)
+
+
+def paired(a: Sequence[Measurement], b: Sequence[Measurement]) -> tuple[list[Measurement], list[Measurement]]:
+    """The measurements of both sides that share a prompt, in the same order; empty when none do.
+
+    Repeated pairs (several replays of one prompt) are matched one by one in their order.
+    """
+    waiting: dict[tuple[str, str, int], list[Measurement]] = defaultdict(list)
+    seen: Counter[tuple[str, str]] = Counter()
+    for row in b:
+        if row.pair is not None:
+            key = (row.pair, row.condition)
+            waiting[(*key, seen[key])].append(row)
+            seen[key] += 1
+    left: list[Measurement] = []
+    right: list[Measurement] = []
+    seen.clear()
+    for row in a:
+        if row.pair is not None:
+            key = (row.pair, row.condition)
+            match = waiting.get((*key, seen[key]))
+            seen[key] += 1
+            if match:
+                left.append(row)
+                right.append(match[0])
+    return left, right

@@ -1,0 +1,256 @@
+"""Two routes side by side: ratio and difference of medians, and one test per quantity.
+
+The test is fixed beforehand by the design and not chosen by its result: Wilcoxon's signed-rank test
+where every trial has its pair (same prompt on both routes) and there are at least six pairs, else
+the Mann-Whitney U test, both exact for small samples, two-sided, at 5%. Neither assumes a normal
+distribution; both assume that trials are independent. Below five trials a side there is no test:
+the verdict is `undecided` and the spread a range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from msgspec import structs
+
+from bench.analysis.statistics import bootstrap
+from bench.analysis.statistics.bootstrap import Floats, Side
+from bench.analysis.statistics.cells import Cell, by_cell, column, labelled, named, paired, routes_of
+from bench.records import Comparison, Estimate, Measurement, RunInfo
+
+QUANTITIES = (
+    "ttft_s", "decode_tok_s", "total_s", "tpot_s", "acceptance", "acceptance_length", "prefix_reuse",
+    "kv_usage_peak",
+)  # fmt: skip
+"""Measurement fields that are compared, where both routes have them."""
+SIGNIFICANT = 0.05
+PAIRS_FOR_WILCOXON = 6
+"""With five pairs the smallest two-sided p of the signed-rank test is 0.0625: it could never decide."""
+
+
+def compare(measurements: Iterable[Measurement], base: str | None = None) -> list[Comparison]:
+    """Every route against `base` in every cell both have, quantity by quantity.
+
+    `base=None` takes the first route. Where several sources have a route called `base`, each of them
+    is a base. Raises `SuiteError` when no route has that name.
+    """
+    rows = labelled(measurements)
+    routes = routes_of(rows)
+    if not routes:
+        return []
+    bases = named(routes, base) if base is not None else routes[:1]
+    found: list[Comparison] = []
+    for cell, sides in by_cell(rows).items():
+        for one in bases:
+            for route in routes:
+                if route != one and route in sides and one in sides:
+                    found += compare_cell(cell, (route, sides[route]), (one, sides[one]))
+    return found
+
+
+def across(base: Iterable[Measurement], new: Iterable[Measurement]) -> list[Comparison]:
+    """Every route of `new` against the route of the same name in `base`, e.g. before and after an upgrade.
+
+    When the two have a single route each, these are compared whatever they are called. `route` and
+    `base` of the results carry the plain names.
+    """
+    old_rows = [structs.replace(row, source="") for row in base]
+    new_rows = [structs.replace(row, source="") for row in new]
+    rows = [structs.replace(row, route=f"base:{row.route}") for row in old_rows]
+    rows = labelled(rows + [structs.replace(row, route=f"new:{row.route}") for row in new_rows])
+    names = {side: [r for r in routes_of(rows) if r.startswith(side)] for side in ("base:", "new:")}
+    single = len(names["base:"]) == len(names["new:"]) == 1
+    found: list[Comparison] = []
+    for cell, sides in by_cell(rows).items():
+        for label in names["new:"]:
+            other = names["base:"][0] if single else "base:" + label.removeprefix("new:")
+            if label in sides and other in sides:
+                left = (label.removeprefix("new:"), sides[label])
+                found += compare_cell(cell, left, (other.removeprefix("base:"), sides[other]))
+    return found
+
+
+def compare_cell(
+    cell: Cell, route: tuple[str, Sequence[Measurement]], base: tuple[str, Sequence[Measurement]]
+) -> list[Comparison]:
+    """The comparisons of two routes within one cell, one per quantity that both have."""
+    found = []
+    for quantity in QUANTITIES:
+        a = [row for row in route[1] if getattr(row, quantity) is not None]
+        b = [row for row in base[1] if getattr(row, quantity) is not None]
+        if a and b:
+            found.append(_quantity(cell, quantity, (route[0], a), (base[0], b)))
+    return found
+
+
+def _quantity(
+    cell: Cell, quantity: str, route: tuple[str, list[Measurement]], base: tuple[str, list[Measurement]]
+) -> Comparison:
+    left, right = paired(route[1], base[1])
+    is_paired = len(left) == len(route[1]) == len(base[1])
+    a = column(left if is_paired else route[1], quantity)
+    b = column(right if is_paired else base[1], quantity)
+    sides = Side((a,), 0), Side((b,), 1)
+    p, test = _test(a, b, is_paired)
+    warnings: list[str] = []
+    if p is None:
+        warnings.append(f"no test below {bootstrap.MINIMUM} trials a side: there are {a.size} and {b.size}")
+    verdict: Literal["higher", "lower", "~", "undecided"] = "undecided"
+    if p is not None:
+        higher = float(np.median(a)) > float(np.median(b))
+        verdict = "~" if p >= SIGNIFICANT or np.median(a) == np.median(b) else "higher" if higher else "lower"
+    return Comparison(
+        route=route[0],
+        base=base[0],
+        tier=cell.tier,
+        condition=cell.condition,
+        task=cell.task,
+        quantity=quantity,
+        ratio=bootstrap.two_sides(_ratio, *sides, paired=is_paired) if (b > 0).all() else None,
+        paired_ratio=bootstrap.median(a / b) if is_paired and (b > 0).all() else None,
+        difference=bootstrap.two_sides(np.subtract, *sides, paired=is_paired),
+        p_value=p,
+        test=test,
+        paired=is_paired,
+        verdict=verdict,
+        warnings=tuple(warnings),
+    )
+
+
+def _ratio(a: Floats, b: Floats) -> Floats:
+    return np.divide(a, b)
+
+
+def _test(a: Floats, b: Floats, is_paired: bool) -> tuple[float | None, str | None]:
+    """Two-sided p and the test's name; `None` below five trials a side."""
+    if min(a.size, b.size) < bootstrap.MINIMUM:
+        return None, None
+    if is_paired and a.size >= PAIRS_FOR_WILCOXON:
+        return signed_rank(a - b), "Wilcoxon signed-rank"
+    return rank_sum(a, b), "Mann-Whitney U"
+
+
+def rank_sum(a: Floats, b: Floats) -> float:
+    """Two-sided p of the Mann-Whitney U test: exact without ties up to 50 a side, else normal with ties.
+
+    H. B. Mann and D. R. Whitney, Annals of Mathematical Statistics 18 (1947).
+    """
+    both = np.concatenate([a, b])
+    ordered, inverse, counts = np.unique(both, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    ranks = (ends - (counts - 1) / 2)[inverse]
+    n, m = a.size, b.size
+    u = float(ranks[:n].sum()) - n * (n + 1) / 2
+    u = max(u, n * m - u)
+    if ordered.size == both.size and max(n, m) <= 50:
+        tail = _u_counts(n, m)[round(u) :].sum()
+        return float(min(1.0, 2 * tail))
+    total = n + m
+    variance = n * m / 12 * ((total + 1) - float(np.sum(counts**3.0 - counts)) / (total * (total - 1)))
+    return _two_sided(u - n * m / 2, variance)
+
+
+def signed_rank(differences: Floats) -> float:
+    """Two-sided p of Wilcoxon's signed-rank test: exact without ties up to 50 pairs, else normal.
+
+    Pairs without a difference are dropped. F. Wilcoxon, Biometrics Bulletin 1 (1945).
+    """
+    kept = differences[differences != 0]
+    n = kept.size
+    if n == 0:
+        return 1.0
+    _, inverse, counts = np.unique(np.abs(kept), return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    w = float(ranks[kept > 0].sum())
+    w = max(w, n * (n + 1) / 2 - w)
+    if counts.max() == 1 and n <= 50:
+        return float(min(1.0, 2 * _w_counts(n)[round(w) :].sum()))
+    variance = n * (n + 1) * (2 * n + 1) / 24 - float(np.sum(counts**3.0 - counts)) / 48
+    return _two_sided(w - n * (n + 1) / 4, variance)
+
+
+def _two_sided(distance: float, variance: float) -> float:
+    """Normal tail with a continuity correction of a half."""
+    from math import erfc, sqrt
+
+    if variance <= 0:
+        return 1.0
+    return min(1.0, erfc(max(0.0, abs(distance) - 0.5) / sqrt(2 * variance)))
+
+
+@lru_cache(maxsize=256)
+def _u_counts(n: int, m: int) -> Floats:
+    """Distribution of U under the null: coefficients of the Gaussian binomial, as probabilities."""
+    counts = np.zeros(n * m + 1)
+    counts[0] = 1.0
+    for k in range(1, n + 1):
+        # times (1 - q^(m+k)), then divided by (1 - q^k); both in place
+        top = m + k
+        if top <= n * m:
+            counts[top:] = counts[top:] - counts[:-top]
+        for start in range(k):
+            counts[start::k] = np.cumsum(counts[start::k])
+        counts /= top / k
+    return np.maximum(counts, 0)
+
+
+@lru_cache(maxsize=64)
+def _w_counts(n: int) -> Floats:
+    """Distribution of the signed-rank sum under the null, as probabilities."""
+    counts = np.zeros(n * (n + 1) // 2 + 1)
+    counts[0] = 1.0
+    for rank in range(1, n + 1):
+        moved = counts.copy()
+        moved[rank:] += counts[:-rank]
+        counts = moved / 2
+    return counts
+
+
+def differences(base: RunInfo, new: RunInfo) -> list[str]:
+    """What differs between two runs besides the server's speed: a reader must know before comparing."""
+    found: list[str] = []
+
+    def note(what: str, old: object, now: object) -> None:
+        if old != now:
+            found.append(f"{what}: {_shown(old)} -> {_shown(now)}")
+
+    for name in sorted({r.name for r in base.suite.routes} | {r.name for r in new.suite.routes}):
+        here = {r.name: r for r in base.suite.routes}.get(name)
+        there = {r.name: r for r in new.suite.routes}.get(name)
+        if here is None or there is None:
+            found.append(f"{name}: only in the {'base' if there is None else 'new run'}")
+            continue
+        note(f"{name}, speculation", here.speculation, there.speculation)
+        note(f"{name}, request", here.request, there.request)
+        for key in sorted(here.setting.keys() | there.setting.keys()):
+            note(f"{name}, {key}", here.setting.get(key), there.setting.get(key))
+        old, now = base.facts.get(name), new.facts.get(name)
+        if old is not None and now is not None:
+            for field in ("engine", "version", "model", "max_model_len", "block_size", "kv_capacity_tokens"):
+                note(f"{name}, {field}", getattr(old, field), getattr(now, field))
+            for key in sorted(old.flags.keys() | now.flags.keys()):
+                note(f"{name}, flag {key}", old.flags.get(key), now.flags.get(key))
+    for field in ("tiers", "output_tokens", "prompt", "interleave", "warmup"):
+        note(field.replace("_", " "), getattr(base.suite, field), getattr(new.suite, field))
+    for key in sorted(base.environment.keys() | new.environment.keys()):
+        note(f"environment, {key}", base.environment.get(key), new.environment.get(key))
+    return found
+
+
+def _shown(value: object) -> str:
+    text = "(none)" if value is None else str(value)
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def estimate_text(estimate: Estimate | None, digits: int = 3) -> str:
+    """`3.61 (3.56 to 3.66)`, or the value alone; `-` where there is none."""
+    if estimate is None:
+        return "-"
+    value = f"{estimate.value:,.{digits}f}"
+    if estimate.spread is None:
+        return value
+    low, high = (f"{end:,.{digits}f}" if end is not None else "?" for end in (estimate.low, estimate.high))
+    return f"{value} ({low} to {high})"

@@ -1,0 +1,127 @@
+"""What a route's earlier exchanges leave behind for the judges of later ones."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Sequence
+
+from bench.analysis.verdicts.case import History
+from bench.analysis.verdicts.continuity import change_between
+from bench.engines.base import Dialect
+from bench.records import Exchange, Measurement, Scrape
+
+
+class _Prompt:
+    """One prompt of the run: when it was computed, and what came of it."""
+
+    def __init__(self) -> None:
+        self.succeeded = False
+        self.epoch = 0
+        self.ttft_s: float | None = None
+        self.text: str | None = None
+
+
+class RouteHistory:
+    """The memory of one route: prompts seen, usual TTFTs, process starts, number of restarts."""
+
+    def __init__(self) -> None:
+        self._prompts: dict[str, _Prompt] = {}
+        self._ttfts: dict[int, list[float]] = {}  # in order of size
+        self._starts: list[float] = []
+        self._epoch = 0
+        self._page: Scrape | None = None
+
+    def observe(self, exchange: Exchange, dialect: Dialect) -> None:
+        """Look at the page before an exchange: did the server restart since the last one?"""
+        change, _ = change_between(self._page, exchange.before, dialect, starts_seen=self._old_starts())
+        if change is not None:
+            self._epoch += 1
+        self._note_start(exchange.before)
+
+    def before(self, exchange: Exchange, dialect: Dialect) -> History:
+        """What the judges of this exchange may know; call `observe` first."""
+        change, detail = self.change_within(exchange, dialect)
+        cold = self._prompts.get(exchange.prompt.sha256)
+        known = self._ttfts.get(exchange.trial.tier, [])
+        return History(
+            cold_seen=cold is not None,
+            cold_failed=cold is not None and not cold.succeeded,
+            cold_ttft_s=cold.ttft_s if cold else None,
+            cold_text=cold.text if cold else None,
+            restarted_since_cold=cold is not None and cold.epoch != self._epoch,
+            tier_ttft_s=_middle(known),
+            change=change,
+            change_detail=detail,
+        )
+
+    def change_within(self, exchange: Exchange, dialect: Dialect) -> tuple[str | None, str]:
+        """Restart or change of replica between the two pages of one exchange."""
+        tokens = exchange.usage.completion_tokens if exchange.usage else None
+        return change_between(
+            exchange.before,
+            exchange.after,
+            dialect,
+            our_tokens=tokens,
+            starts_seen=self._old_starts(),
+        )
+
+    def remember(self, exchange: Exchange, measured: Measurement, restarted: bool) -> None:
+        """Keep what later exchanges are judged by."""
+        epoch = self._epoch  # a cold that a restart cut through belongs to the server before it
+        self.turn_page(exchange, restarted=restarted)
+        if exchange.trial.condition == "replay":
+            return
+        prompt = self._prompts.setdefault(exchange.prompt.sha256, _Prompt())
+        if exchange.failure is not None:
+            return
+        prompt.succeeded, prompt.epoch = True, epoch
+        if measured.verdict.reuse in ("missed", "disagree") or measured.ttft_s is None:
+            return  # no cold TTFT: others must not be judged by it
+        prompt.ttft_s = measured.ttft_s
+        prompt.text = exchange.reasoning + exchange.text
+        insort(self._ttfts.setdefault(exchange.trial.tier, []), measured.ttft_s)
+
+    def remember_wave(self, members: Sequence[Exchange], *, restarted: bool) -> None:
+        """The same for a wave, first exchange first. Its TTFTs are those of a loaded server: no request
+        that is sent alone must be judged by them."""
+        epoch = self._epoch
+        for member in members:
+            self.turn_page(member, restarted=restarted and member is members[0])
+            if member.trial.condition == "replay":
+                continue
+            prompt = self._prompts.setdefault(member.prompt.sha256, _Prompt())
+            if member.failure is None:
+                prompt.succeeded, prompt.epoch = True, epoch
+                prompt.text = member.reasoning + member.text
+
+    def primed(self, exchange: Exchange) -> None:
+        """The prompt is in the cache again, whatever became of its cold exchange."""
+        if exchange.failure is None:
+            prompt = self._prompts.setdefault(exchange.prompt.sha256, _Prompt())
+            prompt.succeeded, prompt.epoch = True, self._epoch
+
+    def turn_page(self, exchange: Exchange, *, restarted: bool) -> None:
+        """Remember the latest page, and a restart within the exchange."""
+        if restarted:
+            self._epoch += 1
+        for page in (exchange.before, exchange.after):
+            if page is not None and page.values:
+                self._page = page
+        self._note_start(exchange.after)
+
+    def _note_start(self, page: Scrape | None) -> None:
+        start = page.values.get("process_start") if page is not None else None
+        if start is not None and (not self._starts or self._starts[-1] != start):
+            self._starts.append(start)
+
+    def _old_starts(self) -> frozenset[float]:
+        """Process starts seen before the present one."""
+        return frozenset(self._starts[:-1])
+
+
+def _middle(ordered: Sequence[float]) -> float | None:
+    """The median of values that are in order already: runs of ten thousand trials ask for it each time."""
+    if not ordered:
+        return None
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

@@ -1,0 +1,138 @@
+"""What a server gives at each level of concurrency: throughput, percentiles, acceptance and reuse.
+
+The only analysis of requests that ran together; a request that was sent alone is a wave of one. The
+waves are the trials: what belongs to a wave as a whole is summed up over waves (median, range or
+interval), what belongs to a request as percentiles over all requests of the level's valid waves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from bench.analysis.statistics import bootstrap
+from bench.analysis.statistics.cells import column, pooled, renamed, sound
+from bench.records import Condition, Estimate, Level, Measurement
+
+_Key = tuple[str, str, int, Condition, int]
+_Wave = list[Measurement]
+
+
+def levels(measurements: Iterable[Measurement]) -> list[Level]:
+    """Every level of every route, task, tier and condition, in this order, the lowest level first.
+
+    Valid salted samples count as cold ones. Empty where nothing ran together. Rows of a table that
+    say `concurrency` but not which of them ran together are left out.
+    """
+    cells: dict[_Key, dict[tuple[str, str], _Wave]] = {}
+    for row in renamed(measurements):
+        if row.concurrency > 1 and row.window is None:
+            continue
+        wave = row.window.id if row.window is not None else f"{row.trial_id}#{row.attempt}"
+        key = (row.task, row.route, row.tier, pooled(row.condition), row.concurrency)
+        cells.setdefault(key, {}).setdefault((row.source, wave), []).append(row)
+    if all(concurrency == 1 for *_, concurrency in cells):
+        return []
+    together = {key[:4] for key in cells if key[4] > 1}
+    places = {route: place for place, route in enumerate(dict.fromkeys(key[1] for key in cells))}
+    ordered = sorted(cells, key=lambda key: (key[0], key[2], key[3], places[key[1]], key[4]))
+    return [_level(key, list(cells[key].values())) for key in ordered if key[:4] in together]
+
+
+def _level(key: _Key, waves: Sequence[_Wave]) -> Level:
+    task, route, tier, condition, concurrency = key
+    valid = [wave for wave in waves if all(sound(row) for row in wave)]
+    bad = [wave for wave in waves if not all(sound(row) for row in wave)]
+    excluded = Counter(reason for wave in bad for reason in _reasons(wave))
+    rows = [row for wave in valid for row in wave]
+    windows = [row.window for row in (wave[0] for wave in valid) if row.window is not None]
+    ttft, tpot = column(rows, "ttft_s"), column(rows, "tpot_s")
+    return Level(
+        route=route,
+        tier=tier,
+        condition=condition,
+        task=task,
+        concurrency=concurrency,
+        waves=len(valid),
+        invalid=len(bad),
+        excluded=dict(sorted(excluded.items())),
+        requests=len(rows),
+        output_tok_s=_median(_per_second(wave, _output(wave)) for wave in valid),
+        requests_s=_median(_per_second(wave, len(wave)) for wave in valid),
+        ttft_s=bootstrap.percentiles(ttft),
+        tpot_s=bootstrap.percentiles(tpot),
+        acceptance=_median(_acceptance(wave) for wave in valid),
+        prefix_reuse=_median(_reuse(wave) for wave in valid),
+        queue_s=_median(_queue_s(wave) for wave in valid),
+        waiting_peak=max((w.waiting_peak for w in windows if w.waiting_peak is not None), default=None),
+        waiting_mean=_mean([w.waiting_mean for w in windows if w.waiting_mean is not None]),
+        kv_usage_peak=max((w.kv_usage_peak for w in windows if w.kv_usage_peak is not None), default=None),
+        preemptions=_sum([w.preemptions for w in windows if w.preemptions is not None]),
+    )
+
+
+def _reasons(wave: _Wave) -> list[str]:
+    """Why a wave is invalid, each reason once; what it did to its innocent members is none."""
+    found = dict.fromkeys(reason.id for row in wave for reason in row.verdict.reasons)
+    own = [reason for reason in found if reason != "wave_spoilt"]
+    return own or list(found) or ["unstated"]
+
+
+# --- One wave -------------------------------------------------------------------------------------
+
+
+def _span_s(wave: _Wave) -> float | None:
+    """From the release to the end of the last answer; of a request sent alone its total time."""
+    window = wave[0].window
+    return window.span_s if window is not None else wave[0].total_s
+
+
+def _output(wave: _Wave) -> int | None:
+    counts = [row.output_tokens for row in wave if row.output_tokens is not None]
+    return sum(counts) if len(counts) == len(wave) else None
+
+
+def _per_second(wave: _Wave, count: int | None) -> float | None:
+    span = _span_s(wave)
+    return count / span if count is not None and span else None
+
+
+def _acceptance(wave: _Wave) -> float | None:
+    window = wave[0].window
+    if window is None:
+        return wave[0].acceptance
+    if window.accepted_tokens is None or not window.draft_tokens:
+        return None
+    return window.accepted_tokens / window.draft_tokens
+
+
+def _reuse(wave: _Wave) -> float | None:
+    window = wave[0].window
+    if window is None:
+        return wave[0].prefix_reuse
+    if window.cached_tokens is None or not window.prompt_tokens:
+        return None
+    return window.cached_tokens / window.prompt_tokens
+
+
+def _queue_s(wave: _Wave) -> float | None:
+    window = wave[0].window
+    return window.queue_s if window is not None else wave[0].queue_s
+
+
+# --- Many of them ---------------------------------------------------------------------------------
+
+
+def _median(values: Iterable[float | None]) -> Estimate | None:
+    known = np.array([value for value in values if value is not None], dtype=float)
+    return bootstrap.median(known) if known.size else None
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _sum(values: Sequence[int]) -> int | None:
+    return sum(values) if values else None

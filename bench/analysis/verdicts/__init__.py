@@ -1,0 +1,1 @@
+"""From one exchange to its numbers, and whether they stand."""

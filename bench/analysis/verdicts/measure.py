@@ -1,0 +1,233 @@
+"""Exchanges -> measurements: every number once, with its witness, and a verdict on all of them.
+
+A `Measurer` reads the exchanges of one run in their order, since a replay is judged beside its cold
+prompt and a restart shows between two exchanges. It needs nothing but the run's record: facts that
+the run does not hold are read from the scrapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from msgspec import Struct
+
+from bench.analysis.statistics.history import RouteHistory
+from bench.analysis.verdicts.case import Case, History
+from bench.analysis.verdicts.counters import (
+    Deltas,
+    SpeculationCount,
+    cached_prompt_tokens,
+    difference,
+    speculation,
+)
+from bench.analysis.verdicts.numbers import Draft, Tokens, numbers_of
+from bench.analysis.verdicts.timing import times
+from bench.analysis.verdicts.verdict import judge, judge_wave
+from bench.analysis.verdicts.waves import (
+    WaveBook,
+    as_one,
+    completed,
+    drafted_in,
+    expected_of,
+    longest_of,
+    not_split,
+    on_its_own,
+    window_of,
+)
+from bench.engines import DIALECTS
+from bench.engines.base import Dialect
+from bench.records import Exchange, Measurement, RunInfo, ServerFacts, Speculation
+
+
+class Measurer:
+    """Measures the exchanges of one run, one after the other."""
+
+    def __init__(self, info: RunInfo) -> None:
+        self._info = info
+        self._routes: dict[str, RouteHistory] = {}
+        self._order = 0
+        self._waves = WaveBook()
+        self._overdue: list[Measurement] = []
+
+    def take(self, exchange: Exchange) -> list[Measurement]:
+        """What is known with the next exchange of a trial: its own measurement, or those of its wave
+        once all of them are in. A wave whose rest never came is told with what comes after it."""
+        self._tear(self._waves.torn_by(exchange))
+        found = self._told()
+        if exchange.wave is None:
+            return [*found, self.add(exchange)]
+        members = self._waves.take(exchange)
+        return [*found, *(self._wave(members, complete=True) if members else [])]
+
+    def end(self) -> list[Measurement]:
+        """What is left when there are no more exchanges: the requests of a wave that was cut off."""
+        self._tear(self._waves.close())
+        return self._told()
+
+    def add(self, exchange: Exchange) -> Measurement:
+        """Numbers and verdict of the next exchange of the run, which was sent alone."""
+        dialect = dialect_of(exchange)
+        history = self._history(exchange.trial.route)
+        history.observe(exchange, dialect)
+        case = self._case(exchange, _Beside(history=history.before(exchange, dialect)))
+        verdict = judge(case)
+        measured = msgspec.structs.replace(case.numbers, verdict=verdict)
+        history.remember(exchange, measured, case.history.change is not None)
+        return measured
+
+    def _tear(self, members: list[Exchange]) -> None:
+        if members:
+            self._overdue += self._wave(members, complete=False)
+
+    def _told(self) -> list[Measurement]:
+        found, self._overdue = self._overdue, []
+        return found
+
+    def _wave(self, members: list[Exchange], *, complete: bool) -> list[Measurement]:
+        """Each request by itself, and what was counted for all of them together."""
+        whole = as_one(members)
+        wave, dialect = members[0].wave, dialect_of(whole)
+        assert wave is not None  # noqa: S101 - it is a wave
+        history = self._history(whole.trial.route)
+        history.observe(whole, dialect)
+        change, detail = history.change_within(whole, dialect)
+        facts = facts_of(self._info.facts.get(whole.trial.route), whole, dialect)
+        cases = []
+        for member in map(on_its_own, members):
+            past = msgspec.structs.replace(
+                history.before(member, dialect), cold_ttft_s=None, tier_ttft_s=None
+            )
+            beside = _Beside(history=past, facts=facts, deltas=not_split(wave.size))
+            cases.append(self._case(member, beside))
+        together = _Beside(
+            history=History(change=change, change_detail=detail),
+            facts=facts,
+            requests=wave.size,
+            longest=longest_of([case.numbers for case in cases]),
+            expected=expected_of([case.expected for case in cases]),
+            drafted=drafted_in([case.counted for case in cases]),
+        )
+        whole = completed(whole, [case.numbers for case in cases])
+        case = self._case(whole, together, counted=False)
+        window = window_of(case.numbers, case.deltas, members, [one.numbers for one in cases])
+        verdicts = judge_wave(case, cases, complete=complete)
+        history.remember_wave(members, restarted=change is not None)
+        return [
+            msgspec.structs.replace(one.numbers, verdict=verdict, window=window)
+            for one, verdict in zip(cases, verdicts, strict=True)
+        ]
+
+    def skip(self, exchange: Exchange) -> None:
+        """Take notice of a warm-up or priming exchange: its pages and prompt matter, its numbers do not."""
+        self._tear(self._waves.torn_by(exchange))
+        dialect = dialect_of(exchange)
+        history = self._history(exchange.trial.route)
+        change, _ = history.change_within(exchange, dialect)
+        history.observe(exchange, dialect)
+        if exchange.purpose == "prime":
+            history.primed(exchange)
+        history.turn_page(exchange, restarted=change is not None)
+
+    def _history(self, route: str) -> RouteHistory:
+        return self._routes.setdefault(route, RouteHistory())
+
+    def _case(self, exchange: Exchange, beside: _Beside, *, counted: bool = True) -> Case:
+        """`counted`: it has a place of its own in the order of the run."""
+        dialect = dialect_of(exchange)
+        declared = self._declared(exchange.trial.route)
+        facts = beside.facts or facts_of(self._info.facts.get(exchange.trial.route), exchange, dialect)
+        deltas = beside.deltas or difference(exchange.before, exchange.after, dialect)
+        reported = dialect.reported(exchange.reported)
+        tokens = Tokens.of(exchange, deltas, reported, dialect)
+        clock = times(exchange, tokens.output)
+        cached = cached_prompt_tokens(deltas, facts, tokens.prompt, beside.requests)
+        # Each request's prefill yields a token without a step.
+        stepped = None if tokens.output is None else tokens.output - (beside.requests - 1)
+        drafted = speculation(deltas, reported, facts, stepped)
+        if drafted.draft_tokens is None and beside.drafted is not None:
+            drafted = beside.drafted
+        expected = beside.expected
+        if exchange.trial.condition == "replay" and beside.requests == 1:
+            prompt = tokens.prompt or exchange.prompt.tokens
+            expected = dialect.expected_cached(prompt, prompt, facts, declared)
+        draft = Draft(
+            exchange=exchange,
+            deltas=deltas,
+            reported=reported,
+            tokens=tokens,
+            clock=clock,
+            cached=cached,
+            counted=drafted,
+            expected=expected,
+        )
+        numbers = numbers_of(draft, self._info.id, self._order)
+        self._order += counted
+        return Case(
+            exchange=exchange,
+            numbers=numbers,
+            dialect=dialect,
+            facts=facts,
+            declared=declared,
+            deltas=deltas,
+            cached=cached,
+            counted=drafted,
+            times=clock,
+            expected=expected,
+            history=beside.history,
+            requests=beside.requests,
+            longest=beside.longest,
+        )
+
+    def _declared(self, route: str) -> Speculation | None:
+        try:
+            return self._info.suite.route(route).speculation
+        except KeyError:
+            return None
+
+
+def measure_all(info: RunInfo, exchanges: Iterable[Exchange]) -> Iterator[Measurement]:
+    """Measurements of all trials of a run, in order; warm-ups and primings are only taken notice of.
+
+    Those of a wave come together, after its last exchange.
+    """
+    measurer = Measurer(info)
+    for exchange in exchanges:
+        if exchange.purpose == "trial":
+            yield from measurer.take(exchange)
+        else:
+            measurer.skip(exchange)
+    yield from measurer.end()
+
+
+def dialect_of(exchange: Exchange) -> Dialect:
+    """The dialect that explains an exchange; `generic` for an engine this version does not know."""
+    return DIALECTS.get(exchange.engine, DIALECTS["generic"])
+
+
+def facts_of(known: ServerFacts | None, exchange: Exchange, dialect: Dialect) -> ServerFacts:
+    """What the run recorded of a server, completed from the exchange's own pages."""
+    pages = [page for page in (exchange.after, exchange.before) if page is not None and page.values]
+    scraped = dialect.facts({}, pages[0].values, pages[0].info) if pages else dialect.facts({}, {}, {})
+    if known is None:
+        return scraped
+    missing = {
+        field: getattr(scraped, field)
+        for field in ServerFacts.__struct_fields__
+        if getattr(known, field) is None and getattr(scraped, field) is not None
+    }
+    flags = {**scraped.flags, **known.flags}
+    return msgspec.structs.replace(known, **missing, flags=flags)
+
+
+class _Beside(Struct, frozen=True, kw_only=True):
+    """What a case needs beside its exchange, where that is not in it."""
+
+    history: History
+    facts: ServerFacts | None = None
+    deltas: Deltas | None = None
+    expected: tuple[int, int] | None = None
+    drafted: SpeculationCount | None = None
+    """What replies say, where counters say nothing."""
+    requests: int = 1
+    longest: tuple[int, int] | None = None

@@ -1,0 +1,1 @@
+"""Somebody else's requests, told apart by a server's counters."""
