@@ -43,6 +43,13 @@ def test_written_tables_read_back_the_same() -> None:
     assert [[getattr(r, f) for f in fields] for r in again] == [[getattr(r, f) for f in fields] for r in rows]
 
 
+def test_requests_of_a_wave_are_still_known_as_such_after_writing() -> None:
+    text = table("a,cold,10,5,1,2,1", "a,cold,10,5,3,4,2", head=HEAD + ",concurrency")
+    rows = read_table(text, kind="csv", source="t")
+    again = read_table(write_table(rows), kind="csv", source="t")
+    assert [row.concurrency for row in again] == [1, 2]
+
+
 def test_an_invalid_row_stays_invalid_and_may_lack_its_counts() -> None:
     head = "tier,valid,reasons," + HEAD
     (row,) = read_table(

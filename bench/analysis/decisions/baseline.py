@@ -173,7 +173,10 @@ def write_table(measurements: Iterable[Measurement]) -> str:
         "id", *NEEDED, "num_speculative_tokens", "drafts", "draft_tokens", "accepted_tokens",
         "prefix_queries", "prefix_hits",
     )  # fmt: skip
-    more = ("tier", "task", "repeat", "replay", "first_response_s", "decode_tok_s", "valid", "reasons")
+    more = (
+        "tier", "task", "repeat", "replay", "concurrency", "first_response_s", "decode_tok_s", "valid",
+        "reasons",
+    )  # fmt: skip
     lines = [",".join((*fields, *more))]
     for row in measurements:
         values = {name: getattr(row, name, None) for name in (*fields, *more)}
