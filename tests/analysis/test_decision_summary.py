@@ -57,7 +57,7 @@ def test_an_outlier_is_named_and_kept() -> None:
     rows = study("a", 10.0, 0.01, 9, np.random.default_rng(1))
     rows.append(trial("a", 12.0, 0.01, number=10))
     (one,) = summarise(rows)
-    assert any("TTFT stands out in a/1000/cold/10 (12)" in text for text in one.warnings)
+    assert any("TTFT stands out in a/1000/cold/10 (12 s)" in text for text in one.warnings)
     assert one.estimates["ttft_s"].samples == 10
 
 
@@ -84,6 +84,9 @@ def test_a_first_request_outside_the_others_is_named() -> None:
     text = first_effect(np.array([20.0, 10.0, 10.5, 10.2]), "TTFT")
     assert text == "the first request stands out: TTFT 20 against a median of 10.2 after it"
     assert first_effect(np.array([10.9, 10.0, 10.5, 10.2]), "TTFT") is None
+    rates = np.array([1_943_210.0, 1_000.4, 1_001.0, 999.0])
+    text = first_effect(rates, "decode rate", " tok/s") or ""
+    assert text.endswith("decode rate 1,943,000 tok/s against a median of 1,000 tok/s after it")
     assert first_effect(np.array([20.0, 10.0, 10.5]), "TTFT") is None
 
 

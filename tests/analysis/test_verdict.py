@@ -256,6 +256,15 @@ def test_another_process_start_is_a_restart() -> None:
     assert ids(m)[0] == ["restart"] and m.verdict.reasons[0].detail == "process start 111.00 became 222.00"
 
 
+def test_process_starts_in_unix_seconds_are_told_as_times() -> None:
+    one = exchange(cached=0, **pages())
+    before = page(**{**one.before.values, "process_start": 1_795_985_024.41})  # type: ignore[union-attr]
+    after = page(**{**one.after.values, "process_start": 1_795_985_035.0})  # type: ignore[union-attr]
+    m = of(msgspec.structs.replace(one, before=before, after=after))
+    said = "process start 2026-11-29 20:43:44.41 UTC became 2026-11-29 20:43:55.00 UTC"
+    assert [reason.detail for reason in m.verdict.reasons if reason.id == "restart"] == [said]
+
+
 def test_counters_of_a_server_that_restarted_are_no_witness_of_speculation() -> None:
     before = page(generation_tokens=5000.0, drafts=900.0, accepted_tokens=1500.0, pos__0=900.0, pos__1=1.0)
     fresh = page(generation_tokens=40.0, drafts=0.0, accepted_tokens=0.0, pos__0=0.0, pos__1=2.0)

@@ -25,7 +25,8 @@ FIELDS = (
 )  # fmt: skip
 """Measurement fields that get a median."""
 
-_WATCHED = {"ttft_s": "TTFT", "decode_tok_s": "decode rate"}
+_WATCHED = {"ttft_s": ("TTFT", " s"), "decode_tok_s": ("decode rate", " tok/s")}
+"""Field -> name and unit."""
 OUTLIER = 5.0
 """Distance from the median, in robust standard deviations (1.4826 x MAD), from which a value is
 named; and it must be more than 2% away."""
@@ -90,18 +91,22 @@ def _warnings(valid: Sequence[Measurement], condition: Condition) -> list[str]:
     salted = sum(row.condition == "salted" for row in rows)
     if salted and pooled(condition) == "cold" and salted < len(rows):
         found.append(f"counts {salted} salted samples as cold")
-    for field, name in _WATCHED.items():
+    for field, (name, unit) in _WATCHED.items():
         kept = [row for row in rows if getattr(row, field) is not None]
         values = column(kept, field)
         found += [
             text
-            for text in (first_effect(values, name), drift(values, name), _outliers(kept, values, name))
+            for text in (
+                first_effect(values, name, unit),
+                drift(values, name),
+                _outliers(kept, values, name, unit),
+            )
             if text
         ]
     return found
 
 
-def first_effect(values: Floats, name: str) -> str | None:
+def first_effect(values: Floats, name: str, unit: str = "") -> str | None:
     """Whether the first value, in run order, lies outside what the others (three or more) span."""
     if values.size < 4:
         return None
@@ -110,7 +115,10 @@ def first_effect(values: Floats, name: str) -> str | None:
     room = max(0.1 * centre, float(np.ptp(rest)))
     if abs(values[0] - centre) <= room or centre == 0:
         return None
-    return f"the first request stands out: {name} {values[0]:.4g} against a median of {centre:.4g} after it"
+    return (
+        f"the first request stands out: {name} {_digits(values[0])}{unit} against a median of "
+        f"{_digits(centre)}{unit} after it"
+    )
 
 
 def drift(values: Floats, name: str) -> str | None:
@@ -140,7 +148,7 @@ def _ranks(values: Floats) -> Floats:
     return ranks
 
 
-def _outliers(rows: Sequence[Measurement], values: Floats, name: str) -> str | None:
+def _outliers(rows: Sequence[Measurement], values: Floats, name: str, unit: str) -> str | None:
     if values.size < bootstrap.MINIMUM:
         return None
     centre = float(np.median(values))
@@ -148,6 +156,12 @@ def _outliers(rows: Sequence[Measurement], values: Floats, name: str) -> str | N
     far = np.flatnonzero(np.abs(values - centre) > max(OUTLIER * scale, 0.02 * abs(centre)))
     if not far.size:
         return None
-    shown = ", ".join(f"{rows[i].trial_id} ({values[i]:.4g})" for i in far[:3])
+    shown = ", ".join(f"{rows[i].trial_id} ({_digits(values[i])}{unit})" for i in far[:3])
     more = f" and {far.size - 3} more" if far.size > 3 else ""
-    return f"{name} stands out in {shown}{more}; kept (median {centre:.4g})"
+    return f"{name} stands out in {shown}{more}; kept (median {_digits(centre)}{unit})"
+
+
+def _digits(value: float) -> str:
+    """Four significant digits; thousands separated, never as a power of ten: `0.05359`, `1,943,000`."""
+    rounded = float(f"{value:.4g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:.4g}"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from bench.analysis.verdicts.counters import difference
 from bench.engines.base import Dialect
 from bench.records import Scrape
 
 _IDENTITY = ("num_gpu_blocks", "block_size", "kv_cache_size_tokens", "cache_dtype", "engine")
 """Labels of the configuration family that no running process changes."""
+_UNIX = (1e9, 4e9)
+"""Seconds that are taken for a time of day: the years 2001 to 2096."""
 
 
 def change_between(
@@ -29,8 +33,8 @@ def change_between(
     was, now = earlier.values.get("process_start"), later.values.get("process_start")
     if was is not None and now is not None and was != now:
         if now in starts_seen:
-            return "replicas", f"process start {now:.2f} came back"
-        return "restart", f"process start {was:.2f} became {now:.2f}"
+            return "replicas", f"process start {_moment(now)} came back"
+        return "restart", f"process start {_moment(was)} became {_moment(now)}"
     for label in _IDENTITY:
         if label in earlier.info and label in later.info and earlier.info[label] != later.info[label]:
             return "restart", f"{label} {earlier.info[label]} became {later.info[label]}"
@@ -46,3 +50,10 @@ def change_between(
     if our_tokens is not None and left is not None and left > our_tokens:
         return "replicas", clue
     return "restart", clue
+
+
+def _moment(start: float) -> str:
+    """A process start as a time; an engine that gives any other constant gets its number back."""
+    if not _UNIX[0] <= start <= _UNIX[1]:
+        return f"{start:.2f}"
+    return datetime.fromtimestamp(start, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-4] + " UTC"
