@@ -7,7 +7,9 @@ from math import inf
 
 from msgspec import Struct, structs
 
-from bench.analysis.statistics.cells import pooled
+from bench.analysis.decisions.crossover import hedge
+from bench.analysis.statistics.bootstrap import spread_of
+from bench.analysis.statistics.cells import pooled, usable
 from bench.records import Crossover
 from bench.report import sources
 from bench.report.content import Content
@@ -34,7 +36,10 @@ class Span(Struct, frozen=True, kw_only=True):
     routes: tuple[str, ...]
     """One, or those that were not told apart."""
     border: Crossover | None
-    """The crossover that begins it; `None` for the first."""
+    """The crossover that begins it, or the undecided pair that is decided from here on; `None` for the
+    first."""
+    hedge: str = ""
+    """What the claim of the cell's last stretch must carry, where trials are few."""
 
 
 def spans(found: Sequence[Crossover], routes: Sequence[str]) -> list[Span]:
@@ -42,6 +47,8 @@ def spans(found: Sequence[Crossover], routes: Sequence[str]) -> list[Span]:
     present = [name for name in routes if any(name in {one.route, one.base} for one in found)]
     borders: dict[float, Crossover | None] = {1.0: None}
     borders |= {one.output_tokens: one for one in found if one.output_tokens is not None and _meets(one)}
+    partly = [(end, one) for one in found if one.ahead for end in (one.ahead_from, one.ahead_to)]
+    borders |= {end: one for end, one in partly if end is not None and end > 1}
     starts = sorted(borders)
     merged: list[Span] = []
     for start, end in zip(starts, [*starts[1:], inf], strict=True):
@@ -69,7 +76,11 @@ def _winner(one: Crossover, output: float) -> str | None:
         return one.route
     if one.status == "never":
         return one.base
-    if one.status == "undecided" or one.output_tokens is None:
+    if one.status == "undecided":
+        late = one.ahead_from is not None and output >= one.ahead_from
+        early = one.ahead_to is not None and output <= one.ahead_to
+        return one.ahead if late or early else None
+    if one.output_tokens is None:
         return None
     return one.route if (output > one.output_tokens) == (one.wins == "above") else one.base
 
@@ -93,27 +104,60 @@ def choices(content: Content) -> list[Choice]:
     several = len({task for _, _, task in cells}) > 1
     found = []
     for (tier, condition, task), own in sorted(cells.items(), key=lambda item: (-item[0][0], item[0][1:])):
-        stretches = spans(own, content.routes)
+        stretches = _hedged(spans(own, content.routes), own)
         if stretches:
             found.append(
                 Choice(
                     tier=tier,
                     condition=condition + (f" {visible(task, 60)}" if several else ""),
                     spans=tuple(stretches),
-                    borders=_borders(stretches, own),
+                    borders=_borders(spans(own, content.routes), own),
                     excluded=_excluded(content, tier, condition, task),
                 )
             )
     return found
 
 
+def _hedged(stretches: list[Span], found: Sequence[Crossover]) -> list[Span]:
+    """The stretches as far as their trials carry them: a pair of points tells no routes apart."""
+    if not stretches:
+        return []
+    if _is_point(found):
+        names = tuple(dict.fromkeys(name for one in stretches for name in one.routes))
+        names += tuple(
+            dict.fromkeys(name for one in found for name in (one.route, one.base) if name not in names)
+        )
+        return [Span(start=1.0, end=inf, routes=names, border=None)]
+    told = hedge(*_trials(found).values())
+    if any(len(one.routes) == 1 for one in stretches):
+        stretches[-1] = structs.replace(stretches[-1], hedge=told)
+    return stretches
+
+
+def _is_point(found: Sequence[Crossover]) -> bool:
+    return any(spread_of(*one.samples) is None for one in found)
+
+
+def _trials(found: Sequence[Crossover]) -> dict[str, int]:
+    """Trials by route."""
+    pairs = [pair for one in found for pair in zip((one.route, one.base), one.samples, strict=True)]
+    return dict(pairs)
+
+
 def said(one: Span) -> str:
     """A span in words: `mtp2 from 97 to 11,747`."""
+    return _place(one) + (f", {one.hedge}" if one.hedge else "")
+
+
+def _place(one: Span) -> str:
     names = " or ".join(visible(name, 60) for name in one.routes)
     names += " (not told apart)" if len(one.routes) > 1 else ""
+    if one.border is None and one.end == inf and len(one.routes) > 1:
+        return names  # an open question is no claim about every length
     if one.border is None:
         return names + (" at every output length" if one.end == inf else f" up to {tokens(one.end)}")
-    return f"{names} from {tokens(one.start)}" + ("" if one.end == inf else f" to {tokens(one.end)}")
+    sooner = "at most " if one.border.ahead_from == one.start else ""
+    return f"{names} from {sooner}{tokens(one.start)}" + ("" if one.end == inf else f" to {tokens(one.end)}")
 
 
 def choice_table(content: Content) -> Table | None:
@@ -141,15 +185,23 @@ def why(one: Choice) -> str:
 
 def _borders(stretches: Sequence[Span], found: Sequence[Crossover]) -> str:
     """`97 (93 to 100), 11,747 (11,054 to 11,888; 23x the longest measured); range, 2 trials`."""
-    texts = [_border(one.border) for one in stretches if one.border is not None]
-    fewest = min(min(one.samples) for one in found)
-    kinds = {one.border.spread for one in stretches if one.border is not None}
-    kind = "95% interval, " if kinds == {"interval"} else "range, " if kinds == {"range"} else ""
-    trials = f"{kind}{fewest} trials a side" if fewest > 1 else "1 trial a side: no spread"
-    return "; ".join([", ".join(texts), trials] if texts else [trials])
+    texts = [_border(one) for one in stretches if one.border is not None]
+    trials = _trials(found).values()
+    fewest, most = min(trials), max(trials)
+    if _is_point(found):
+        points = "; ".join(map(_place, stretches))
+        return f"by the points alone: {points}; 1 trial a side: no spread"
+    count = f"{fewest} trials a side" if fewest == most else f"{fewest} to {most} trials a side"
+    kind = "95% interval" if spread_of(*trials) == "interval" else "range"
+    return "; ".join([", ".join(texts), f"{kind}, {count}"] if texts else [f"{kind}, {count}"])
 
 
-def _border(one: Crossover) -> str:
+def _border(span: Span) -> str:
+    one = span.border
+    if one is None:
+        return ""
+    if one.status == "undecided":
+        return ("at most " if one.ahead_from == span.start else "at least ") + tokens(span.start)
     text, inside = tokens(one.output_tokens or 0), []
     if one.low is not None or one.high is not None:
         ends = ["?" if end is None else tokens(end) for end in (one.low, one.high)]
@@ -163,4 +215,9 @@ def _excluded(content: Content, tier: int, condition: str, task: str) -> str:
     own = [
         m for m in content.measurements if (m.tier, pooled(m.condition), m.task) == (tier, condition, task)
     ]
-    return f"{sum(not m.verdict.valid for m in own)} of {len(own)}"
+    text = f"{sum(not m.verdict.valid for m in own)} of {len(own)}"
+    for name in dict.fromkeys(m.route for m in own):
+        mine = [m for m in own if m.route == name and m.concurrency == 1]
+        if mine and not any(map(usable, mine)):
+            text += f"; {visible(name, 60)} not measured ({len(mine)} of {len(mine)} excluded)"
+    return text

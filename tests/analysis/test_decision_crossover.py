@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from bench.analysis.decisions.crossover import Curves, as_json, crossovers, curve_key, one_way
+from bench.analysis.decisions.crossover import Curves, as_json, crossovers, curve_key, hedge, one_way
 from bench.errors import SuiteError
 from bench.records import Crossover, Measurement
 
@@ -33,16 +33,61 @@ def _one(rows: list[Measurement], base: str = "b", **more: object) -> Crossover:
         ((1.0, 0.01), (1.0, 0.01), "undecided", None),
     ],
 )
-def test_single_trials_decide_by_their_own_times_and_ties_by_the_other_term(
+def test_equal_trials_decide_by_their_own_times_and_ties_by_the_other_term(
     a: tuple[float, float], b: tuple[float, float], status: str, wins: str | None
 ) -> None:
-    one = _one([trial("a", *a), trial("b", *b)])
+    one = _one([trial("a", *a), trial("b", *b)] * 2)
     assert (one.status, one.wins) == (status, wins)
     if status == "crosses":
         # by hand: 1 + (2 - 1) / (0.02 - 0.01)
         assert one.output_tokens == pytest.approx(101.0)
-        assert (one.low, one.high, one.spread) == (None, None, None)
-    assert "one trial a side: no spread is known" in one.warnings
+
+
+def test_single_trials_cross_at_a_point_and_claim_nothing_for_every_length() -> None:
+    point = _one([trial("a", 2.0, 0.01), trial("b", 1.0, 0.02)])
+    assert (point.status, point.wins, point.spread) == ("crosses", "above", None)
+    assert point.output_tokens == pytest.approx(101.0) and (point.low, point.high) == (None, None)
+    assert "one trial a side: no spread is known" in point.warnings
+    for a, b, faster in (((1.0, 0.01), (2.0, 0.02), "a"), ((2.0, 0.02), (1.0, 0.01), "b")):
+        one = _one([trial("a", *a), trial("b", *b)])
+        assert one.status == "undecided"
+        assert f"by the points alone {faster} is faster at every output length" in one.warnings
+
+
+@pytest.mark.parametrize(
+    ("samples", "words"),
+    [
+        ((5, 6), ""),
+        ((6, 2), "in the range seen of 6 and 2 trials"),
+        ((6, 1), "in the range seen of 6 and 1 trials"),
+        ((1, 1), "a point: one trial a side, no spread"),
+    ],
+)
+def test_one_rule_says_what_a_claim_must_carry(samples: tuple[int, int], words: str) -> None:
+    assert hedge(*samples) == words
+
+
+def test_equal_starts_leave_open_only_the_first_tokens() -> None:
+    # the widest head start of b, 0.2 s, is won back by 10 ms a token within 20 tokens behind the first
+    rows = [trial("a", t, 0.01) for t in (0.9, 1.1)] + [trial("b", t, 0.02) for t in (0.9, 1.1)]
+    for one in crossovers(rows):
+        assert (one.status, one.ahead, one.ahead_to) == ("undecided", "a", None)
+        assert one.ahead_from == pytest.approx(21.0)
+
+
+def test_equal_steps_leave_open_only_what_lies_far_out() -> None:
+    # b may win back at most 2 ms a token of the 0.1 s or more by which a is ahead: 50 tokens at the least
+    rows = [trial("a", 1.0, p) for p in (0.010, 0.011)] + [trial("b", 1.1, p) for p in (0.009, 0.011)]
+    (one,) = crossovers(rows, "b")
+    assert (one.status, one.ahead, one.ahead_from) == ("undecided", "a", None)
+    assert one.ahead_to == pytest.approx(51.0)
+
+
+def test_what_would_be_decided_far_beyond_the_measured_outputs_is_not_told() -> None:
+    # a head start of 8 s at most, 10 ms a token: 800 tokens, where 101 were measured
+    rows = [trial("a", t, 0.01) for t in (2.0, 10.0)] + [trial("b", t, 0.02) for t in (2.0, 10.0)]
+    (one,) = crossovers(rows, "b")
+    assert (one.status, one.ahead, one.ahead_from) == ("undecided", None, None)
 
 
 def test_a_difference_that_contains_nothing_is_undecided_and_says_in_what() -> None:
@@ -80,13 +125,14 @@ def test_json_has_exactly_the_promised_fields_and_no_nan() -> None:
     found = as_json(crossovers([trial("a", 2.0, 0.01), trial("b", 1.0, 0.02)], "b"))
     assert list(found[0]) == [
         "route", "base", "tier", "condition", "status", "wins", "output_tokens", "low", "high", "spread",
-        "extrapolation", "samples", "task", "reused_tokens", "measured", "basis", "line_tokens", "warnings",
+        "extrapolation", "samples", "task", "reused_tokens", "measured", "basis", "line_tokens", "ahead",
+        "ahead_from", "ahead_to", "warnings",
     ]  # fmt: skip
     assert json.loads(json.dumps(found, allow_nan=False))[0]["samples"] == [1, 1]
 
 
 def test_every_pair_both_ways_thins_to_the_one_that_wins_above() -> None:
-    rows = [trial("a", 2.0, 0.01), trial("b", 1.0, 0.02), trial("c", 3.0, 0.03)]
+    rows = [trial("a", 2.0, 0.01), trial("b", 1.0, 0.02), trial("c", 3.0, 0.03)] * 2
     every = crossovers(rows)
     assert len(every) == 6
     told = {(one.route, one.base): (one.status, one.wins) for one in one_way(every)}
@@ -220,8 +266,11 @@ def test_streams_that_bend_are_named() -> None:
         curve_key(a): (tokens, 2.0 + np.concatenate([[0], np.cumsum(steps[1:])])),
         curve_key(b): (tokens, 1.0 + 0.02 * (tokens - 1)),
     }
-    (bent,) = [text for text in _one([a, b], curves=curves).warnings if "no lines" in text]
-    assert bent == "a decodes 30% slower in the second half of its streams: they are no lines"
+    (bent,) = [text for text in _one([a, b], curves=curves).warnings if "second half" in text]
+    assert bent == (
+        "a decodes 30% slower in the second half of its streams: "
+        "what straight lines say further out may be off"
+    )
 
 
 def test_far_out_the_lines_bend_as_decode_slows_with_context() -> None:

@@ -33,7 +33,21 @@ def test_a_spread_that_reaches_the_other_side_is_no_claim() -> None:
 
 
 def test_always_is_said_as_such() -> None:
-    assert "a beats b at every output length at 1k" in _lines([trial("a", 1.0, 0.01), trial("b", 2.0, 0.02)])
+    rows = [trial("a", 1.0, 0.01), trial("b", 2.0, 0.02)]
+    assert "a beats b at every output length at 1k" in _lines(rows * 5)
+    assert not any("beats" in line for line in _lines(rows))
+
+
+def test_a_claim_of_few_trials_says_that_it_is_the_range_seen() -> None:
+    rows = [trial("a", 1.0, 0.01)] * 6 + [trial("b", 2.0, 0.02)] * 2
+    line = "a beats b at every output length at 1k, in the range seen of 6 and 2 trials"
+    assert line in _lines(rows)
+
+
+def test_an_undecided_start_leaves_the_longer_outputs_decided() -> None:
+    rows = [trial("a", t, 0.01) for t in (0.9, 1.1)] + [trial("b", t, 0.02) for t in (0.9, 1.1)]
+    line = "a beats b from at most 21 output tokens on at 1k, in the range seen of 2 and 2 trials"
+    assert line in _lines(rows)
 
 
 def test_the_share_of_the_limit_needs_one_known_limit_for_every_route() -> None:
@@ -63,9 +77,11 @@ def test_a_crossover_before_any_answer_is_long_is_told_as_such() -> None:
 
 def test_how_far_beyond_what_was_measured_is_always_said() -> None:
     near = _lines([trial("a", 2.0, 0.01), trial("b", 1.0, 0.03)])
-    assert "a beats b beyond about 51 output tokens at 1k; within the 101 measured (0.50x)" in near
+    point = "(a point: one trial a side, no spread)"
+    assert f"a beats b beyond about 51 output tokens at 1k {point}; within the 101 measured (0.50x)" in near
     far = _lines([trial("a", 9.0, 0.01), trial("b", 1.0, 0.03)])
-    assert "a beats b beyond about 401 output tokens at 1k; extrapolated 4.0-fold from 101 measured" in far
+    line = f"a beats b beyond about 401 output tokens at 1k {point}; extrapolated 4.0-fold from 101 measured"
+    assert line in far
 
 
 def test_a_bent_line_is_told_beside_the_straight_one() -> None:

@@ -60,6 +60,40 @@ def test_routes_without_a_shown_difference_stand_together() -> None:
     assert told(*found) == ["plain up to 30.0", "mtp4 or mtp2 (not told apart) from 30.0"]
 
 
+def test_an_undecided_start_leaves_the_longer_outputs_to_the_faster_decoding() -> None:
+    start = pair("mtp4", "plain", "undecided", ahead="mtp4", ahead_from=5.2)
+    assert told(start) == ["mtp4 or plain (not told apart) up to 5.20", "mtp4 from at most 5.20"]
+    steps = pair("mtp4", "plain", "undecided", ahead="plain", ahead_to=40.0)
+    assert told(steps) == ["plain up to 40.0", "mtp4 or plain (not told apart) from 40.0"]
+    (one,) = choices(samples.content(crossovers=(msgspec.structs.replace(start, base="target-only"),)))
+    assert one.borders == "at most 5.20; range, 2 trials a side"
+
+
+def test_single_trials_make_no_headline_but_are_told_as_points() -> None:
+    point = pair("mtp4", "target-only", at=30.0, samples=(1, 1))
+    (one,) = choices(samples.content(crossovers=(point,)))
+    assert [said(span) for span in one.spans] == ["target-only or mtp4 (not told apart)"]
+    points = "target-only up to 30.0; mtp4 from 30.0"
+    assert one.borders == f"by the points alone: {points}; 1 trial a side: no spread"
+
+
+def test_a_spread_from_several_trials_against_one_is_a_range() -> None:
+    uneven = pair("mtp4", "target-only", at=2.13, low=1.22, high=2.47, spread="range", samples=(6, 1))
+    (one,) = choices(samples.content(crossovers=(uneven,)))
+    assert one.borders == "2.13 (1.22 to 2.47); range, 1 to 6 trials a side"
+    assert said(one.spans[-1]).endswith("from 2.13, in the range seen of 6 and 1 trials")
+
+
+def test_a_route_without_a_valid_trial_is_named_as_not_measured() -> None:
+    bad = Verdict(valid=False, reasons=(Reason(id="replay_missed"),))
+    rows = tuple(
+        msgspec.structs.replace(row, verdict=bad) if row.route == "mtp2" else row
+        for row in samples.measurements()
+    )
+    (one,) = choices(samples.content(rows, crossovers=(pair("mtp4", "target-only", at=30.0),)))
+    assert one.excluded == "4 of 12; mtp2 not measured (4 of 4 excluded)"
+
+
 def test_routes_that_meet_almost_at_once_leave_no_gap() -> None:
     # between 96 and 100 each is beaten by another: each border was estimated by itself
     found = (pair("mtp2", "plain", at=96.0), pair("mtp4", "mtp2", at=95.0), pair("mtp4", "plain", at=100.0))
@@ -83,7 +117,8 @@ def test_the_answer_carries_spread_reach_trials_and_exclusions() -> None:
     assert one.excluded == "1 of 12"  # three routes, two cold and two salted trials each
     table = choice_table(samples.content(excluded, crossovers=(far,)))
     assert table is not None
-    assert table.rows[0][:3] == ("6,316", "cold", "target-only up to 1,766; mtp4 from 1,766")
+    answer = "target-only up to 1,766; mtp4 from 1,766, in the range seen of 2 and 2 trials"
+    assert table.rows[0][:3] == ("6,316", "cold", answer)
 
 
 def test_tasks_are_answered_apart_and_the_longest_prompts_first() -> None:

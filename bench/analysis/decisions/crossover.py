@@ -35,7 +35,8 @@ Curves = Mapping[tuple[str, str, int], Arrival]
 
 JSON_FIELDS = (
     "route", "base", "tier", "condition", "status", "wins", "output_tokens", "low", "high", "spread",
-    "extrapolation", "samples", "task", "reused_tokens", "measured", "basis", "line_tokens", "warnings",
+    "extrapolation", "samples", "task", "reused_tokens", "measured", "basis", "line_tokens", "ahead",
+    "ahead_from", "ahead_to", "warnings",
 )  # fmt: skip
 
 
@@ -49,6 +50,17 @@ class _Route(NamedTuple):
     law: DecodeLaw | None
     met: dict[str, tuple[Estimate | None, list[str]]]
     """Name of the other route -> where their curves cross, which is the same from both sides."""
+
+
+def hedge(*samples: int) -> str:
+    """What a claim of a pair of routes must carry, by the trials of each side: the one rule for all who
+    tell of crossovers. Empty from five trials a side on."""
+    spread = bootstrap.spread_of(*samples)
+    if spread == "interval":
+        return ""
+    if spread is None:
+        return "a point: one trial a side, no spread"
+    return f"in the range seen of {' and '.join(map(str, samples))} trials"
 
 
 def curve_key(row: Measurement) -> tuple[str, str, int]:
@@ -159,6 +171,8 @@ def _crossover(cell: Cell, a: _Route, b: _Route) -> Crossover:
         tpot_difference_s=tpot,
         warnings=_warnings(status, ttft, tpot, a, b),
     )
+    if status == "undecided":
+        return _partly(one, a, b, is_paired)
     if status != "crosses" or tpot is None:
         return one
     return _located(one, a, b, is_paired, "above" if tpot.value < 0 else "below")
@@ -195,13 +209,33 @@ def sign_of(estimate: Estimate | None) -> int | None:
 def status_of(
     ttft: Estimate | None, tpot: Estimate | None
 ) -> Literal["crosses", "always", "never", "undecided"]:
-    """What two differences, route - base, say of their order; `undecided` where a spread contains 0."""
+    """What two differences, route - base, say of their order.
+
+    `undecided` where a spread contains 0, and instead of `always` and `never` where no spread is known:
+    points that cross give a point, but points alone are no ground for a claim about every length.
+    """
     start, step = sign_of(ttft), sign_of(tpot)
     if start is None or step is None or start == step == 0:
         return "undecided"
     if start * step < 0:
         return "crosses"
+    if not (_has_spread(ttft) and _has_spread(tpot)):
+        return "undecided"
     return "always" if start + step < 0 else "never"
+
+
+def _has_spread(estimate: Estimate | None) -> bool:
+    return estimate is not None and estimate.low is not None and estimate.high is not None
+
+
+def by_points(route: str, base: str, ttft: Estimate | None, tpot: Estimate | None) -> str | None:
+    """What two differences without a spread say at every output length; `None`: they have one, or cross."""
+    start, step = sign_of(ttft), sign_of(tpot)
+    if start is None or step is None or start * step < 0 or start == step == 0:
+        return None
+    if _has_spread(ttft) and _has_spread(tpot):
+        return None
+    return f"by the points alone {route if start + step < 0 else base} is faster at every output length"
 
 
 def _bends(side: _Route) -> str | None:
@@ -221,7 +255,8 @@ def _bends(side: _Route) -> str | None:
         return None
     word = "slower" if change > 0 else "faster"
     return (
-        f"{side.name} decodes {abs(change):.0%} {word} in the second half of its streams: they are no lines"
+        f"{side.name} decodes {abs(change):.0%} {word} in the second half of its streams: "
+        "what straight lines say further out may be off"
     )
 
 
@@ -239,7 +274,8 @@ def _warnings(
         open_terms = [
             name for name, e in (("TTFT", ttft), ("time per token", tpot)) if sign_of(e) in (None, 0)
         ]
-        found.append(f"no difference shown in {' and '.join(open_terms)}")
+        points = by_points(a.name, b.name, ttft, tpot)
+        found.append(points or f"no difference shown in {' and '.join(open_terms)}")
     return tuple(found)
 
 
@@ -283,6 +319,37 @@ def _located(
         line_tokens=line.value if basis != "line" else None,
         warnings=tuple(warnings),
     )
+
+
+def _partly(one: Crossover, a: _Route, b: _Route, is_paired: bool) -> Crossover:
+    """Adds the output lengths at which an undecided pair is decided all the same.
+
+    Where only the TTFTs are not told apart, whatever head start lies in their spread is won back by the
+    faster decoding: from the far end of n*'s spread on. Where only the steps are not, the earlier start
+    lasts up to its near end. Nothing is said further out than straight lines are trusted.
+    """
+    start, step = sign_of(one.ttft_difference_s), sign_of(one.tpot_difference_s)
+    c0 = max(a.side.medians[2], b.side.medians[2])
+    reach = FAR * (one.measured or 0)
+    if step and start is None:
+        line = bootstrap.two_sides(_line(step), a.side, b.side, paired=is_paired, corrected=False)
+        if line is not None and line.high is not None and line.high <= reach:
+            ahead = a.name if step < 0 else b.name
+            return structs.replace(one, ahead=ahead, ahead_from=max(c0 + 1, line.high))
+    elif start and step is None:
+        pace = bootstrap.two_sides(_catching_up, a.side, b.side, paired=is_paired, corrected=False)
+        if pace is not None and pace.high is not None and pace.high > 0:
+            until = min(reach, c0 + 1 / pace.high)
+            if until > c0:
+                return structs.replace(one, ahead=a.name if start < 0 else b.name, ahead_to=until)
+    return one
+
+
+def _catching_up(ta: Floats, pa: Floats, _ca: Floats, tb: Floats, pb: Floats, _cb: Floats) -> Floats:
+    """The share of the TTFTs' difference that each token wins back: 1 / (n* - c0), finite where n* is not."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share: Floats = -np.subtract(pa, pb) / np.subtract(ta, tb)
+    return share
 
 
 def _line(ahead: int) -> bootstrap.Statistic:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from bench.analysis.decisions.crossover import hedge
 from bench.analysis.statistics.cells import labelled, usable
 from bench.records import Comparison, Crossover, Estimate, Measurement
 
@@ -115,7 +116,10 @@ def _span(estimate: Estimate, places: int, unit: str) -> str:
 def _crossed(one: Crossover, tasks: bool) -> str | None:
     where = f"at {_where(one, tasks)}"
     if one.status == "always":
-        return f"{one.route} beats {one.base} at every output length {where}"
+        seen = hedge(*one.samples)
+        return f"{one.route} beats {one.base} at every output length {where}" + (f", {seen}" if seen else "")
+    if one.status == "undecided" and one.ahead is not None:
+        return _partly(one, where)
     if one.status != "crosses" or one.output_tokens is None:
         return None
     if one.output_tokens < FIRST:
@@ -126,7 +130,20 @@ def _crossed(one: Crossover, tasks: bool) -> str | None:
     if one.low is not None and one.high is not None and _tokens(one.low) != _tokens(one.high):
         kind = "95%" if one.spread == "interval" else "range"
         text += f" ({_tokens(one.low)} to {_tokens(one.high)}, {kind})"
+    elif one.low is None and one.high is None:
+        text += f" ({hedge(*one.samples) if max(one.samples) < 2 else 'a point: no spread is known'})"
     return text + _reach(one)
+
+
+def _partly(one: Crossover, where: str) -> str:
+    """Where an undecided pair is decided all the same."""
+    other = one.base if one.ahead == one.route else one.route
+    if one.ahead_from is not None:
+        part = f"from at most {_rounded(one.ahead_from)} output tokens on"
+    else:
+        part = f"up to {_rounded(one.ahead_to or 0.0)} output tokens at least"
+    seen = hedge(*one.samples)
+    return f"{one.ahead} beats {other} {part} {where}" + (f", {seen}" if seen else "")
 
 
 def _reach(one: Crossover) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import structs
 
-from bench.analysis.decisions.crossover import status_of
+from bench.analysis.decisions.crossover import by_points, status_of
 from bench.analysis.statistics import bootstrap, decode, prefill
 from bench.analysis.statistics.bootstrap import Floats
 from bench.analysis.statistics.cells import labelled, named, pooled, routes_of, usable
@@ -161,6 +161,10 @@ def _located(
     one = structs.replace(
         one, status=status, measured=measured, ttft_difference_s=ttft, tpot_difference_s=tpot
     )
+    if ttft.low is None or tpot.low is None:
+        why = "no spread is known: a law through two tiers has none, nor has a single trial"
+        points = by_points(one.route, one.base, ttft, tpot)
+        one = structs.replace(one, warnings=(*one.warnings, why, *([points] if points else [])))
     if status != "crosses":
         return one
     met = _meeting(one.tier, ttft.value, steps)
