@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.analysis.verdicts.timing import repeats_one_piece, times
-from bench.records import Chunks, Exchange, Samples, Usage
+from bench.records import Chunks, ClientHealth, Exchange, Samples, Usage
 
 
 def chunked(*events: tuple[float, int], tokens: tuple[int, ...] = (), **more: Any) -> Exchange:
@@ -44,6 +44,41 @@ def test_below_two_text_chunks_there_is_no_rate() -> None:
     assert m.decode_tok_s is None and m.tpot_s is None and m.icl_p50_s is None
     assert m.absent["decode_tok_s"] == m.absent["tpot_s"] == "fewer than two text chunks"
     assert m.ttft_s == 0.5 and m.text_chunks == 1
+
+
+@pytest.mark.parametrize(
+    ("last_ms", "served_s", "rate"),
+    [
+        (500.032, None, None),  # 32 microseconds of a client that is sure to 0.3 ms
+        (500.3, None, None),
+        (500.4, None, 63 / 0.0004),
+        (505, 0.0101, None),  # 5 ms where the server took 10.1: 5.1 are lacking
+        (505, 0.0099, 63 / 0.005),
+    ],
+)
+def test_a_decode_time_within_its_uncertainty_gives_no_rate(
+    last_ms: float, served_s: float | None, rate: float | None
+) -> None:
+    quick = ClientHealth(loop_lag_p50_ms=0.1, loop_lag_p99_ms=0.2, loop_lag_max_ms=1.0, cpu_share=0.1)
+    for client in (quick, None):  # an exchange shorter than a knock of the lag meter was not watched
+        m = times(chunked((500, 3), (last_ms, 3), client=client), 64, served_s)
+        assert m.decode_tok_s == pytest.approx(rate) and (m.tpot_s is None) == (rate is None)
+        assert (m.icl_p50_s is None) == (rate is None)
+        assert m.ttft_s == 0.5
+        for name in ("decode_tok_s", "tpot_s", "icl_p50_s"):
+            assert ("is known to ±" in m.absent.get(name, "")) == (rate is None)
+
+
+def test_the_servers_own_decode_time_unmasks_a_client_that_read_late() -> None:
+    late = Chunks(at_ns=tuple(MS * 500 + n * 20_000 for n in range(64)), chars=(4,) * 64, kinds="c" * 64)
+    sides = {
+        "before": page(decode_sum=0.0, decode_count=0.0),
+        "after": page(decode_sum=0.0124, decode_count=1.0),
+    }
+    m = measure(exchange(chunks=late, **sides))  # 1.26 ms where the server took 12.4
+    assert m.decode_tok_s is None and m.ttft_s == 0.5
+    warning = next(one for one in m.verdict.warnings if one.id == "below_uncertainty")
+    assert warning.detail == "decode time; client ±11.1 ms"
 
 
 def test_gaps_are_between_text_chunks_and_bursts_are_gaps_of_zero() -> None:

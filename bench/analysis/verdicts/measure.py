@@ -19,6 +19,7 @@ from bench.analysis.verdicts.counters import (
     SpeculationCount,
     cached_prompt_tokens,
     difference,
+    mean_of_one,
     speculation,
 )
 from bench.analysis.verdicts.numbers import Draft, Tokens, numbers_of
@@ -33,6 +34,7 @@ from bench.analysis.verdicts.waves import (
     longest_of,
     not_split,
     on_its_own,
+    tpot_by_server,
     window_of,
 )
 from bench.engines import DIALECTS
@@ -93,12 +95,13 @@ class Measurer:
         history.observe(whole, dialect)
         change, detail = history.change_within(whole, dialect)
         facts = facts_of(self._info.facts.get(whole.trial.route), whole, dialect)
+        tpot_s = tpot_by_server(difference(whole.before, whole.after, dialect), members)
         cases = []
         for member in map(on_its_own, members):
             past = msgspec.structs.replace(
                 history.before(member, dialect), cold_ttft_s=None, tier_ttft_s=None
             )
-            beside = _Beside(history=past, facts=facts, deltas=not_split(wave.size))
+            beside = _Beside(history=past, facts=facts, deltas=not_split(wave.size), tpot_s=tpot_s)
             cases.append(self._case(member, beside))
         together = _Beside(
             history=History(change=change, change_detail=detail),
@@ -140,7 +143,7 @@ class Measurer:
         deltas = beside.deltas or difference(exchange.before, exchange.after, dialect)
         reported = dialect.reported(exchange.reported)
         tokens = Tokens.of(exchange, deltas, reported, dialect)
-        clock = times(exchange, tokens.output)
+        clock = times(exchange, tokens.output, _served_s(deltas, reported, tokens.output, beside.tpot_s))
         cached = cached_prompt_tokens(deltas, facts, tokens.prompt, beside.requests)
         # Each request's prefill yields a token without a step.
         stepped = None if tokens.output is None else tokens.output - (beside.requests - 1)
@@ -220,6 +223,16 @@ def facts_of(known: ServerFacts | None, exchange: Exchange, dialect: Dialect) ->
     return msgspec.structs.replace(known, **missing, flags=flags)
 
 
+def _served_s(
+    deltas: Deltas, reported: dict[str, float], output: int | None, tpot_s: float | None
+) -> float | None:
+    """How long the server itself says it decoded this request; in a wave, at the pace of all of it."""
+    own = reported.get("decode_s")
+    if own is None and tpot_s is not None and output is not None:
+        return tpot_s * (output - 1)
+    return own if own is not None else mean_of_one(deltas, "decode")
+
+
 class _Beside(Struct, frozen=True, kw_only=True):
     """What a case needs beside its exchange, where that is not in it."""
 
@@ -229,5 +242,7 @@ class _Beside(Struct, frozen=True, kw_only=True):
     expected: tuple[int, int] | None = None
     drafted: SpeculationCount | None = None
     """What replies say, where counters say nothing."""
+    tpot_s: float | None = None
+    """Time of an output token in the wave it belongs to, by the server's own decode times."""
     requests: int = 1
     longest: tuple[int, int] | None = None

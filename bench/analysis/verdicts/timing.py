@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from bench.analysis.verdicts.uncertainty import FLOOR_S, client_uncertainty_s
 from bench.records import Exchange
 
 NS = 1e9
@@ -23,6 +24,8 @@ class Times(Struct, frozen=True, kw_only=True):
     icl_p50_s: float | None = None
     icl_p99_s: float | None = None
     icl_max_s: float | None = None
+    hidden_s: float | None = None
+    """Uncertainty of a decode time that is no longer than it: there is no rate."""
     unseen_tail: bool = False
     """Tokens without text trailed, so the decode rate ends at the finish chunk."""
     arrivals: int = 0
@@ -30,11 +33,13 @@ class Times(Struct, frozen=True, kw_only=True):
     absent: dict[str, str] = {}
 
 
-def times(exchange: Exchange, output_tokens: int | None) -> Times:
+def times(exchange: Exchange, output_tokens: int | None, served_s: float | None = None) -> Times:
     """All client times of an exchange.
 
     decode_tok_s = (output_tokens - c0) / (last text chunk - first text chunk), c0 the tokens of the
-    first text chunk: what the server said, else 1. None below two text chunks.
+    first text chunk: what the server said, else 1. None below two text chunks, and (with the gaps between
+    chunks) where the span is no longer than it is uncertain: by what this client knows of itself, and by
+    what is lacking to `served_s`, the server's own decode time of this request.
     """
     chunks = exchange.chunks
     text = [place for place, chars in enumerate(chunks.chars) if chars > 0]
@@ -52,12 +57,17 @@ def times(exchange: Exchange, output_tokens: int | None) -> Times:
     span_s = (at[end if tail else last] - at[first]) / NS
     absent: dict[str, str] = {}
     rate: float | None = None
+    uncertain_s = max(client_uncertainty_s(exchange.client) or FLOOR_S, (served_s or 0.0) - span_s)
+    hidden = len(text) > 1 and 0 < span_s <= uncertain_s
     if len(text) < 2:
         absent["decode_tok_s"] = "fewer than two text chunks"
     elif output_tokens is None:
         absent["decode_tok_s"] = "the number of output tokens is unknown"
     elif span_s <= 0 or output_tokens <= c0:
         absent["decode_tok_s"] = "all text arrived at once"
+    elif hidden:
+        known, seen = f"±{uncertain_s * 1000:.1f} ms", f"{span_s * 1000:.2f} ms"
+        absent["decode_tok_s"] = f"the decode time, {seen}, is known to {known} only"
     else:
         rate = (output_tokens - c0) / span_s
     if rate is None:
@@ -65,6 +75,9 @@ def times(exchange: Exchange, output_tokens: int | None) -> Times:
     gaps = np.diff(np.array([at[place] for place in text], dtype=np.float64)) / NS
     if not len(gaps):
         absent["icl_p50_s"] = "fewer than two text chunks"
+    elif hidden:
+        absent["icl_p50_s"] = absent.get("decode_tok_s", "")
+        gaps = gaps[:0]
     gaps.sort()
     return Times(
         ttft_s=at[first] / NS,
@@ -77,6 +90,7 @@ def times(exchange: Exchange, output_tokens: int | None) -> Times:
         icl_p50_s=_quantile(gaps, 0.50),
         icl_p99_s=_quantile(gaps, 0.99),
         icl_max_s=_quantile(gaps, 1.0),
+        hidden_s=uncertain_s if hidden else None,
         unseen_tail=tail,
         arrivals=len({at[place] for place in text}),
         absent=absent,

@@ -301,7 +301,10 @@ def _client(case: Case, stalled: bool) -> Iterator[Reason]:
     TTFT of a minute, and much in one of 20 ms."""
     client, numbers = case.exchange.client, case.numbers
     ttft = numbers.ttft_s
-    if client is None or ttft is None or numbers.total_s is None:
+    if ttft is None or numbers.total_s is None:
+        return
+    if client is None:
+        yield from _hidden(case)
         return
     usual, worst = client.loop_lag_p50_ms, client.loop_lag_p99_ms
     shortest = min(ttft, numbers.total_s - ttft) if numbers.total_s > ttft else ttft
@@ -318,12 +321,18 @@ def _client(case: Case, stalled: bool) -> Iterator[Reason]:
         worst > LAG_MS and worst / 1000 > min(LAG_TOLERANCE * shortest, gap)
     ):
         yield Reason(id="client_slow", detail=detail)
-    timed = (numbers.text_chunks or 0) > 1 and not _all_at_once(case)
-    decode_s = numbers.total_s - ttft if timed else None
-    hidden = not_longer(numbers.client_uncertainty_s, {"TTFT": ttft, "decode time": decode_s})
-    if hidden and not stalled and not always_late:
-        known_ms = (numbers.client_uncertainty_s or 0.0) * 1000
-        yield Reason(id="below_uncertainty", detail=f"{', '.join(hidden)}; client ±{known_ms:.1f} ms")
+    if not stalled and not always_late:
+        yield from _hidden(case)
+
+
+def _hidden(case: Case) -> Iterator[Reason]:
+    """Times that are no longer than they are uncertain."""
+    known_s, decode_s = case.numbers.client_uncertainty_s, case.times.hidden_s
+    names = not_longer(known_s, {"TTFT": case.numbers.ttft_s})
+    if decode_s is not None and not _all_at_once(case):
+        names, known_s = (*names, "decode time"), decode_s
+    if names and known_s is not None:
+        yield Reason(id="below_uncertainty", detail=f"{', '.join(names)}; client ±{known_s * 1000:.1f} ms")
 
 
 def _all_at_once(case: Case) -> bool:

@@ -91,6 +91,14 @@ def not_split(size: int) -> Deltas:
     return Deltas(why=f"counted for the wave of {size}")
 
 
+def tpot_by_server(deltas: Deltas, members: Sequence[Exchange]) -> float | None:
+    """Time of an output token behind the first, over all of a wave, from the server's own decode times."""
+    output = usage_of(members).completion_tokens
+    steps = None if output is None else output - len(members)
+    total_s = deltas.get("decode_sum") if deltas.count("decode_count") == len(members) else None
+    return total_s / steps if total_s is not None and steps else None
+
+
 def longest_of(members: Sequence[Measurement]) -> tuple[int, int] | None:
     """Prompt and output tokens of the longest sequence, by what the server counted."""
     known = [
