@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 if TYPE_CHECKING:
+    from bench.analysis.decisions.reused import Reuse
     from bench.report.content import Content
 
 
@@ -44,21 +46,45 @@ def report(
     ctxbench report results/20261129T100000Z-laptop
     """
     from bench.analysis.decisions.reused import parse_reuse
+
+    asked = _Asked(base, parse_reuse(reused) if reused is not None else None, show_all, not no_plots, as_json)
+    for group in [runs] if into is not None else [[run] for run in runs]:
+        folder = into if into is not None else group[0]
+        if len(group) == 1 and _is_watch(group[0]):
+            _report_watch(group[0], folder, asked)
+        else:
+            _report_runs(group, folder, asked)
+
+
+class _Asked(NamedTuple):
+    """What the options say."""
+
+    base: str | None
+    reuse: Reuse | None
+    show_all: bool
+    plots: bool
+    as_json: bool
+
+    def for_runs_alone(self) -> list[str]:
+        """The options given that mean nothing for a watch, which has no routes, trials or plots."""
+        given = {
+            "--base": self.base is not None,
+            "--reused": self.reuse is not None,
+            "--all": self.show_all,
+            "--no-plots": not self.plots,
+        }
+        return [name for name, is_given in given.items() if is_given]
+
+
+def _report_runs(runs: list[Path], folder: Path, asked: _Asked) -> None:
     from bench.report.content import collect
     from bench.report.write import write_content
 
-    reuse = parse_reuse(reused) if reused is not None else None
-    groups = [runs] if into is not None else [[run] for run in runs]
-    for group in groups:
-        folder = into if into is not None else group[0]
-        if len(group) == 1 and _is_watch(group[0]):
-            _report_watch(group[0], folder, as_json=as_json)
-            continue
-        with _no_collector():
-            content = collect(group, base, reuse)
-            written = write_content(content, folder, plots=not no_plots)
-        _print(content, as_json=as_json, show_all=show_all)
-        _say_where(folder, written)
+    with _no_collector():
+        content = collect(runs, asked.base, asked.reuse)
+        written = write_content(content, folder, plots=asked.plots)
+    _print(content, as_json=asked.as_json, show_all=asked.show_all)
+    _say_where(folder, written)
 
 
 def print_run(path: Path) -> None:
@@ -79,7 +105,7 @@ def _is_watch(path: Path) -> bool:
     return is_watch(read_info(path))
 
 
-def _report_watch(path: Path, folder: Path, *, as_json: bool) -> None:
+def _report_watch(path: Path, folder: Path, asked: _Asked) -> None:
     """A watch has a report of its own kind: no routes, no statistics over trials, no plots."""
     from bench.cli.layout import hanging
     from bench.report.watch.content import collect_watch
@@ -87,9 +113,12 @@ def _report_watch(path: Path, folder: Path, *, as_json: bool) -> None:
     from bench.report.watch.lines import totals_line
     from bench.report.write import write_watch
 
+    if ignored := asked.for_runs_alone():
+        said = f"ignored: {', '.join(ignored)} (a watch has no routes, trials or plots)"
+        print(hanging(f"{path}: ", said), file=sys.stderr)
     content = collect_watch(path)
     written = write_watch(content, folder)
-    if as_json:
+    if asked.as_json:
         print(watch_json(content).decode(), end="")
     else:
         said = totals_line(content.totals, content.ended.watched_s).removeprefix("total: ")
@@ -111,12 +140,13 @@ def _no_collector() -> Iterator[None]:
 
 def _print(content: Content, *, as_json: bool = False, show_all: bool = False) -> None:
     from bench.report.export import summary_json
-    from bench.report.tables import terminal
+    from bench.report.tables import WIDTH, terminal
 
     if as_json:
         print(summary_json(content).decode(), end="")
     else:
-        print(terminal(content, show_all=show_all), end="")
+        width = shutil.get_terminal_size((WIDTH, 24)).columns
+        print(terminal(content, width, show_all=show_all), end="")
 
 
 def _say_where(folder: Path, written: list[Path]) -> None:

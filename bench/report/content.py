@@ -151,8 +151,7 @@ def assemble(
     from bench.report.reused import reused_crossovers
 
     found, measurements = measurements, tuple(alone(measurements))
-    asked = asked or Asked()
-    base = base or choose_base(runs, measurements)
+    asked, base = asked or Asked(), base or choose_base(runs, measurements)
     several = len({m.route for m in measurements}) > 1
     return Content(
         runs=runs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 
 from bench.records import Estimate, Level
@@ -44,8 +45,9 @@ def level_table(content: Content) -> Table | None:
     return Table(title=TITLE, head=HEAD, rows=rows, note=NOTE, right=right) if rows else None
 
 
-def terminal_levels(content: Content, width: int) -> str:
-    """The same table for a terminal, at most `width` columns wide; empty where nothing ran together."""
+def terminal_levels(content: Content, width: int, prose: int) -> str:
+    """The same table for a terminal, at most `width` columns wide where that can be, with a note in `prose`
+    columns; empty where nothing ran together."""
     table = level_table(content)
     if table is None:
         return ""
@@ -63,7 +65,8 @@ def terminal_levels(content: Content, width: int) -> str:
         break
     rule = "-" * max(map(len, text))
     reading = "decode p90: nine in ten requests decode at least as fast; all else: see report.md"
-    return "\n".join(["at several levels of concurrency, in waves:", *text[:2], rule, *text[2:], reading])
+    note = textwrap.wrap(reading, prose, subsequent_indent="  ")
+    return "\n".join(["at several levels of concurrency, in waves:", *text[:2], rule, *text[2:], *note])
 
 
 def concurrency_line(content: Content) -> str:

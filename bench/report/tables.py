@@ -1,9 +1,11 @@
-"""The table for a terminal: 100 columns, what happened, and what to look at."""
+"""The table for a terminal: what happened, and what to look at, as wide as it may be."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
 
 from bench.report import reused, words
 from bench.report.content import Content
@@ -12,6 +14,11 @@ from bench.report.levels import terminal_levels
 from bench.report.quantities import QUANTITIES, TABLE
 
 WIDTH = 100
+"""Columns of a line of prose at most, and of a table where nobody says how wide it may be."""
+TABLE_WIDTH = 80
+"""A table is not made for fewer columns than these."""
+NARROWEST = 40
+"""Prose is not wrapped narrower."""
 LONGEST_NAME = 60
 SHORT_NAME = 12
 """Names are not cut below this while something else can go."""
@@ -19,62 +26,93 @@ CROSSOVERS_SHOWN = 6
 EXCLUDED_SHOWN = 8
 """Excluded trials listed in a terminal; the rest is counted."""
 
+_DROPPED = ("acceptance_length", "prompt_tokens", "acceptance", "prefix_reuse")
+"""Columns that a narrow table does without, in this order, before it does without spreads: the length follows
+from the acceptance, and the prompt is the tier but for a thousandth."""
+_NAMES_WHOLE = 2
+"""So many of them go before names are cut."""
+
 _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def terminal(content: Content, width: int = WIDTH, *, show_all: bool = False) -> str:
-    """Everything a person needs after a run, at most `width` columns wide; ends with a newline.
+    """Everything a person needs after a run, for a terminal of `width` columns; ends with a newline.
 
     Medians of the valid trials of each cell, spreads, reasons for what is missing, excluded trials,
-    comparisons and crossovers in words. `show_all` lists every excluded trial.
+    comparisons and crossovers in words. Tables use all the width, and no less than `TABLE_WIDTH`; prose is
+    wrapped at it, and at `WIDTH` in any case. `show_all` lists every excluded trial.
     """
-    table = grid(content)
-    blocks = [performance(table, width)] if table.rows or not content.levels else []
-    blocks.append(terminal_levels(content, width))
-    blocks.append(_notes(table, width))
+    table, room, width = grid(content), max(width, TABLE_WIDTH), max(NARROWEST, min(width, WIDTH))
+    fitted = performance(table, room)
+    blocks = [fitted.text] if table.rows or not content.levels else []
+    blocks.append(terminal_levels(content, room, width))
+    blocks.append(_notes(table, fitted, width))
     blocks.append(_block("excluded", _excluded(content, show_all), width))
-    blocks.append(comparison(content, width))
+    blocks.append(comparison(content, room, width))
     blocks.append(_block("crossover", [*_crossovers(content), *words.verified_lines(content)], width))
     blocks.append(_reused(content, width))
     blocks.append(_block("look at", look_at(content), width))
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def performance(table: Grid, width: int = WIDTH) -> str:
+class Fitted(Struct, frozen=True, kw_only=True):
+    """The performance table in the form that fits."""
+
+    text: str
+    dropped: tuple[str, ...] = ()
+    """Quantities without a column for want of room."""
+    spreads: bool = True
+    """Whether spreads are shown."""
+
+
+def performance(table: Grid, width: int = WIDTH) -> Fitted:
     """The performance table alone; narrower variants are tried until one fits.
 
-    At last names are cut, and the prompt tokens left out, which are the tier but for a thousandth.
+    Columns that others imply go first, then names are cut, then other columns go; spreads go last.
     """
     if not table.rows:
-        return "nothing measured yet"
-    longest = max(min(len(row.route), LONGEST_NAME) for row in table.rows)
-    for columns in (TABLE, TABLE[1:]):
-        for spread, gap in ((True, 2), (True, 1), (False, 2), (False, 1)):
-            text = _render(table, columns, spread, gap, LONGEST_NAME)
+        return Fitted(text="nothing measured yet")
+    for gone in range(_NAMES_WHOLE + 1):
+        for gap in (2, 1):
+            text = _render(table, _DROPPED[:gone], True, gap, LONGEST_NAME)
             if _widest(text) <= width:
-                return text
+                return Fitted(text=text, dropped=_DROPPED[:gone])
+    longest = max(min(len(row.route), LONGEST_NAME) for row in table.rows)
+    for dropped, spreads in _narrow():
+        text = _render(table, dropped, spreads, 1, LONGEST_NAME)
         cut = longest - (_widest(text) - width)
-        if cut >= SHORT_NAME:
+        if cut >= min(SHORT_NAME, longest):
             break
-    return _render(table, columns, False, 1, max(6, cut))
+    text = _render(table, dropped, spreads, 1, max(6, cut))
+    return Fitted(text=text, dropped=dropped, spreads=spreads)
 
 
-def comparison(content: Content, width: int = WIDTH) -> str:
-    """Routes side by side; empty where there is nothing to compare."""
+def _narrow() -> Iterator[tuple[tuple[str, ...], bool]]:
+    """Columns to do without, and whether spreads are shown, from wide to narrow."""
+    for spreads in (True, False):
+        for gone in range(_NAMES_WHOLE, len(_DROPPED) + 1):
+            yield _DROPPED[:gone], spreads
+
+
+def comparison(content: Content, width: int = WIDTH, prose: int = WIDTH) -> str:
+    """Routes side by side in `width` columns, with a note in `prose` columns; empty without a comparison."""
     rows = words.comparison_rows(content)
     if not rows:
         return ""
     several = len({row[1] for row in rows}) > 1
-    kept = [i for i in range(len(rows[0])) if i != 1 or several]
+    kept = [i for i in words.filled(rows) if i != 1 or several]
     text: list[str] = []
     for name, spreads in ((40, True), (20, True), (12, True), (40, False), (20, False), (12, False)):
         lines = [[_fitted(row[i], i, name, spreads) for i in kept] for row in [words.COMPARISON_HEAD, *rows]]
-        text = _aligned(lines, {kept.index(2), kept.index(5)})
+        text = _aligned(lines, {place for place, i in enumerate(kept) if i in words.COMPARISON_RIGHT})
         if max(map(len, text)) + 2 <= width:
             break
+    note = words.COMPARISON_NOTE
+    if not spreads:
+        note = note.replace("with their spread", "(no room for their spread: see report.md)")
     against = "" if several else f" with {rows[0][1]}"
-    shown = [f"compared{against}:", *text, words.COMPARISON_NOTE]
-    return "\n  ".join(shown)
+    shown = "\n  ".join([f"compared{against}:", *text])
+    return f"{shown}\n{_wrap('  ' + note, prose, '  ')}"
 
 
 def _fitted(cell: str, column: int, name: int, spreads: bool) -> str:
@@ -115,7 +153,8 @@ def look_at(content: Content) -> list[str]:
     return lines + words.boundary_lines(content)[:1]
 
 
-def _render(table: Grid, columns: Sequence[str], spread: bool, gap: int, route: int) -> str:
+def _render(table: Grid, dropped: Sequence[str], spread: bool, gap: int, route: int) -> str:
+    columns = [key for key in TABLE if key not in dropped]
     heads = ["route", "tier", "condition", *(QUANTITIES[key].label for key in columns), "verdict"]
     units = ["", "tok", "", *(QUANTITIES[key].unit for key in columns), ""]
     several = len({row.task for row in table.rows}) > 1
@@ -132,7 +171,7 @@ def _render(table: Grid, columns: Sequence[str], spread: bool, gap: int, route: 
         ]
         return (" " * gap).join(cells).rstrip()
 
-    out = [put(heads), put(units), "-" * min(WIDTH, sum(widths) + gap * (len(widths) - 1))]
+    out = [put(heads), put(units), "-" * (sum(widths) + gap * (len(widths) - 1))]
     last = None
     for row, line in zip(table.rows, lines, strict=True):
         if last is not None and (row.tier, row.task) != (last.tier, last.task):
@@ -163,14 +202,21 @@ def _cell(value: Value, spread: bool) -> str:
     return value.text + mark + (f" {value.spread:>4}" if spread else "")
 
 
-def _notes(table: Grid, width: int) -> str:
+def _notes(table: Grid, fitted: Fitted, width: int) -> str:
     lines = []
     if any(value.spread for row in table.rows for value in row.values.values()):
-        lines.append("medians of valid trials; ± is the larger half of the spread")
+        told = (
+            "± is the larger half of the spread" if fitted.spreads else "no room for spreads: see report.md"
+        )
+        lines.append(f"medians of valid trials; {told}")
+    if fitted.dropped:
+        names = ", ".join(QUANTITIES[key].label for key in fitted.dropped)
+        lines.append(f"no room for {names}: see report.md")
     if any(row.condition == "salted" for row in table.rows):
         lines.append("cold rows count valid salted samples too; salted rows show these by themselves")
-    for number, note in enumerate(table.notes, 1):
-        lines.append(f"{str(number).translate(_SUPERSCRIPT)} {note}")
+    marks = [str(number).translate(_SUPERSCRIPT) for number in range(1, len(table.notes) + 1)]
+    # a note may belong to a column that was dropped
+    lines += [f"{mark} {note}" for mark, note in zip(marks, table.notes, strict=True) if mark in fitted.text]
     return "\n".join(_wrap(line, width, "  ") for line in lines)
 
 

@@ -37,6 +37,13 @@ def test_the_table_goes_to_stdout_and_the_files_are_named_on_stderr(run: Path) -
     assert (run / "report.html").exists()
 
 
+def test_prose_is_as_wide_as_the_terminal(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    out, _ = call(run, "--no-plots")
+    prose = out[out.index("\nlook at:") :]
+    assert 40 < max(map(len, prose.splitlines())) <= 50
+
+
 def test_json_is_the_summary_and_nothing_else(run: Path) -> None:
     out, _ = call(run, "--json", "--no-plots")
     assert json.loads(out) == json.loads((run / "summary.json").read_text("utf-8"))

@@ -48,7 +48,7 @@ def mixed(*more: Measurement) -> Content:
 
 def test_without_waves_nothing_of_a_report_speaks_of_levels() -> None:
     one = mixed()
-    assert one.levels == () and level_table(one) is None and terminal_levels(one, 100) == ""
+    assert one.levels == () and level_table(one) is None and terminal_levels(one, 100, 100) == ""
     assert "Concurrency" not in markdown.render(one) and "Concurrency" not in html.render(one)
     assert words.boundary_lines(one)[-1].startswith("One request at a time")
 
@@ -122,6 +122,6 @@ def test_the_terminal_table_fits_a_hundred_columns() -> None:
         base=None,
         levels=(level,),
     )
-    lines = terminal_levels(one, 100).splitlines()
+    lines = terminal_levels(one, 100, 100).splitlines()
     assert max(map(len, lines)) <= 100
     assert "123,457" in lines[-2] and "1,234/1,234/1,234" in lines[-2]

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import report_samples as samples
 
-from bench.records import Event
+from bench.records import Event, TokenizerIdentity
 from bench.report import markdown, words
 from bench.report.plots import PLOTS
 from bench.report.setting import setting_rows
@@ -97,6 +97,26 @@ def test_tokenisation_names_the_tokenizer_and_the_servers_rate() -> None:
     line = words.tokenisation_lines(msgspec.structs.replace(plain, runs=(run, *others)))[-1]
     assert line.startswith("mtp4: its /tokenize takes 0.0250 s for 6,000 tokens (240,000 tok/s)")
     assert "of the cold TTFT" in line
+
+
+def test_a_tokenize_call_longer_than_a_ttft_is_no_share_of_it() -> None:
+    plain = samples.content()
+    (run, *others) = plain.runs
+    # medians of TTFT: 1.002 x 2.954 s cold, the same of the first replay
+    timed = {"route": "mtp4", "tier": 6_316, "tokens": 6_000, "seconds": 4.144}
+    event = Event(name="tokenized", at="2026-01-01T00:00:00Z", data=timed)
+    run = msgspec.structs.replace(run, events=(event,))
+    line = words.tokenisation_lines(msgspec.structs.replace(plain, runs=(run, *others)))[-1]
+    assert "as long as 1.4 times the cold TTFT" in line and "%" not in line
+
+
+def test_an_unknown_vocabulary_is_not_zero_tokens() -> None:
+    plain = samples.content()
+    (run, *others) = plain.runs
+    server = TokenizerIdentity(kind="server", name="toy", sha256="cd" * 32, vocabulary=0)
+    run = msgspec.structs.replace(run, info=msgspec.structs.replace(run.info, tokenizers={"mtp": server}))
+    lines = words.tokenisation_lines(msgspec.structs.replace(plain, runs=(run, *others)))
+    assert lines[0] == "mtp: server toy, vocabulary unknown, sha256 cdcdcdcdcdcd"
 
 
 def test_a_witness_is_that_of_the_number_or_of_what_it_is_made_of() -> None:

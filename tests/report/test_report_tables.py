@@ -6,11 +6,11 @@ import msgspec
 import pytest
 import report_samples as samples
 
-from bench.records import Crossover, Reason, Verdict
+from bench.records import Crossover, Measurement, Reason, Verdict
 from bench.report import words
 from bench.report.grid import grid
 from bench.report.quantities import significant, spread_percent, write
-from bench.report.tables import WIDTH, performance, terminal
+from bench.report.tables import WIDTH, comparison, performance, terminal
 
 
 def row(text: str, *names: str) -> str:
@@ -57,12 +57,70 @@ def test_a_table_of_long_numbers_and_verdicts_keeps_the_width(scale: int) -> Non
     assert "verdict" in text.splitlines()[0] and "fallback" in text
 
 
+def brief() -> tuple[Measurement, ...]:
+    """Times with many places, so that a table with all its columns needs 117 columns."""
+    return tuple(
+        msgspec.structs.replace(one, ttft_s=(one.ttft_s or 0) / 1e5, total_s=(one.total_s or 0) / 1e5)
+        for one in samples.measurements()
+    )
+
+
+def test_columns_go_before_spreads_and_what_went_is_named() -> None:
+    content = samples.content(brief())
+    for width, gone in ((140, ""), (100, "length"), (80, "length, prompt, accept, reuse")):
+        text = terminal(content, width)
+        table = text.partition("\n\nmedians")[0]
+        assert max(map(len, table.splitlines())) <= width
+        assert "0.006923 ±<1%" in table and "± is the larger half of the spread" in text
+        assert f"no room for {gone}: see report.md" in text if gone else "no room" not in text
+
+
+def test_spreads_without_room_are_not_explained_but_said_to_be_missing() -> None:
+    slow = tuple(
+        msgspec.structs.replace(one, ttft_s=(one.ttft_s or 0) * 1e9, total_s=(one.total_s or 0) * 1e9)
+        for one in samples.measurements()
+    )
+    text = terminal(samples.content(slow), 80)
+    assert "±" not in text and "medians of valid trials; no room for spreads: see report.md" in text
+
+
+def test_a_note_on_a_column_without_room_goes_with_it() -> None:
+    text = terminal(samples.content(brief()), 80)
+    assert "no drafts were made" not in text and "² excluded: 1 x a replay reused less" in text
+
+
+def test_prose_is_wrapped_at_the_width_of_the_terminal_and_tables_are_not() -> None:
+    text = terminal(samples.content(), 40)
+    prose = text[text.index("medians of valid trials") : text.index("compared with")]
+    prose += text[text.index("ratios of medians") :]
+    assert max(map(len, prose.splitlines())) <= 40
+    assert 40 < max(map(len, text.splitlines())) <= 80
+
+
+def test_ratios_without_room_for_their_spread_do_not_promise_it() -> None:
+    many = tuple(
+        msgspec.structs.replace(one, route=one.route * 9, base=one.base * 4) for one in samples.COMPARISONS
+    )
+    for width, said in ((140, "with their spread"), (80, "(no room for their spread: see report.md)")):
+        text = comparison(samples.content(comparisons=many), width)
+        assert ("3.56x (3.50-3.66)" in text) == (width == 140) and f"ratios of medians {said};" in text
+
+
+def test_a_column_without_any_entry_is_left_out_of_the_comparison() -> None:
+    same = msgspec.structs.replace(samples.COMPARISONS[1], verdict="~")
+    several = words.comparison_table(samples.content())
+    alike = words.comparison_table(samples.content(comparisons=(same,)))
+    assert several is not None and several.head[5] == "later by" and several.right == (2, 5)
+    assert alike is not None and "later by" not in alike.head and alike.right == (2,)
+    assert {len(row) for row in alike.rows} == {len(alike.head)} == {7}
+
+
 def test_tasks_stand_above_their_rows_and_not_in_them() -> None:
     found = samples.measurements()
     both = samples.summaries(found) + tuple(
         msgspec.structs.replace(one, task="edit-code") for one in samples.summaries(found)
     )
-    lines = performance(grid(samples.content(found, summaries=both))).splitlines()
+    lines = performance(grid(samples.content(found, summaries=both))).text.splitlines()
     assert [line for line in lines if line.startswith("task ")] == ["task continue:", "task edit-code:"]
     assert not [line for line in lines[3:] if "cold" in line and "edit-code" in line]
 
@@ -100,7 +158,7 @@ def test_nothing_measured_is_said_and_not_an_error() -> None:
     text = terminal(samples.content((), crossovers=(), comparisons=()))
     assert text.startswith("nothing measured yet")
     assert "0 of 36 planned trials" in text and "nothing is claimed" in text
-    assert performance(grid(samples.content(()))) == "nothing measured yet"
+    assert performance(grid(samples.content(()))).text == "nothing measured yet"
 
 
 def test_only_failures_give_a_table_of_dashes() -> None:

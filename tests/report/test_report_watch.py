@@ -267,6 +267,18 @@ def test_the_command_writes_it_and_prints_the_totals_or_the_summary(watched: Pat
     assert json.loads(found.stdout) == json.loads((tmp_path / "in" / "summary.json").read_text("utf-8"))
 
 
+def test_options_that_mean_nothing_for_a_watch_are_named(watched: Path) -> None:
+    app = typer.Typer()
+    app.command()(report)
+    plain = CliRunner().invoke(app, [str(watched)], catch_exceptions=False)
+    assert "ignored" not in plain.stderr
+    options = ["--base", "mtp4", "--reused", "75%", "--all", "--no-plots"]
+    found = CliRunner().invoke(app, [str(watched), *options], catch_exceptions=False)
+    said = " ".join(found.stderr.split())
+    assert "ignored: --base, --reused, --all, --no-plots (a watch has no routes, trials or plots)" in said
+    assert (found.exit_code, found.stdout) == (0, plain.stdout)
+
+
 def test_a_watch_among_runs_is_refused_and_a_run_is_no_watch(watched: Path, tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=r"this is a watch, not a run: ctxbench report .*friday shows it"):
         collect([watched])
