@@ -21,7 +21,8 @@ HEAD = (
 NOTE = (
     "Drafts are verification steps with a draft. Tokens/step is 1 + accepted tokens / drafts, tokens/chunk "
     "what the client received at once. A position counts as accepted / drafts; given those before, as "
-    "accepted / accepted at the position before it. Medians over valid trials; from the server's counters. A "
+    "accepted / accepted at the position before it: both from the counts of all valid trials summed up, the "
+    "rest medians over them; from the server's counters. A "
     "dash: the server does not count it, or (tokens/chunk) all text came at once."
 )
 
@@ -40,6 +41,8 @@ def _row(cell: Cell, several_tasks: bool) -> tuple[str, ...]:
     steps = [m.drafts for m in drafted if m.drafts is not None]
     place = cell.condition + (f" {visible(cell.summary.task, 60)}" if several_tasks else "")
     seen = f"Medians of {len(drafted)} trials."
+    seen_together = f"From the counts of {len(drafted)} trials summed up."
+    shares = position_shares(drafted)
     return (
         visible(cell.summary.route, 60),
         Told(f"{cell.summary.tier:,}", sources.PLANNED),
@@ -50,10 +53,8 @@ def _row(cell: Cell, several_tasks: bool) -> tuple[str, ...]:
         _median(drafted, "acceptance"),
         _median(drafted, "acceptance_length"),
         _per_chunk(drafted),
-        _positions([m.acceptance_per_position for m in drafted], seen),
-        _positions(
-            [conditional_acceptance(p) for m in drafted if (p := m.acceptance_per_position) is not None], seen
-        ),
+        _positions(shares, seen_together),
+        _positions(conditional_acceptance(shares), seen_together),
     )
 
 
@@ -74,19 +75,23 @@ def _per_chunk(drafted: Sequence[Measurement]) -> str:
     return Told(f"{median(values):.2f}", sources.derived("chunk")) if values else MISSING
 
 
-def _positions(found: Sequence[Sequence[float | None] | None], seen: str) -> str:
+def _positions(points: Sequence[float | None], seen: str) -> str:
     """`90 82 73`: percent, a position each; `-` where nothing came so far."""
-    points = position_medians([one for one in found if one])
     if not points:
         return MISSING
     texts = [f"{point * 100:.0f}" if point is not None else MISSING for point in points]
     return Told(" ".join(texts), sources.derived("position", seen))
 
 
-def position_medians(shares: Sequence[Sequence[float | None]]) -> list[float | None]:
-    """Medians over trials, a position each; `None` where no trial has one."""
-    columns = [
-        [value for one in shares if place < len(one) and (value := one[place]) is not None]
-        for place in range(max(map(len, shares), default=0))
-    ]
-    return [median(column) if column else None for column in columns]
+def position_shares(measured: Sequence[Measurement]) -> tuple[float, ...]:
+    """Accepted / drafts at each position, from the counts of all these trials summed up.
+
+    Not medians: those of two positions may be of two trials, and their quotient is nobody's then.
+    """
+    counted = [(m.acceptance_per_position, m.drafts) for m in measured if m.drafts]
+    known = [(shares, drafts) for shares, drafts in counted if shares and drafts]
+    steps = sum(drafts for _, drafts in known)
+    return tuple(
+        sum(shares[place] * drafts for shares, drafts in known if place < len(shares)) / steps
+        for place in range(max((len(shares) for shares, _ in known), default=0))
+    )

@@ -15,7 +15,7 @@ from bench.analysis.verdicts.counters import conditional_acceptance
 from bench.records import Measurement
 from bench.report import style
 from bench.report.content import Content
-from bench.report.drafts import position_medians
+from bench.report.drafts import position_shares
 from bench.report.figures import (
     add_legend,
     dots,
@@ -64,15 +64,14 @@ def acceptance(content: Content) -> Figure | None:
 
 
 def _positions(axis: Axes, own: Sequence[Measurement], look: style.Look) -> None:
-    """Accepted / drafts at each position, and, hollow, / accepted at the one before: medians of trials."""
-    plain = [shares for m in own if (shares := m.acceptance_per_position)]
+    """Accepted / drafts at each position, and, hollow, / accepted at the one before: all trials together."""
+    shares = position_shares(own)
     solid: dict[str, Any] = {"color": look.color, "marker": look.marker}
-    given = [conditional_acceptance(shares) for shares in plain]
-    for medians, options in (
-        (position_medians(plain), solid),
-        (position_medians(given), {**style.HOLLOW, **solid}),
+    for values, options in (
+        (shares, solid),
+        (conditional_acceptance(shares), {**style.HOLLOW, **solid}),
     ):
-        points = [np.nan if point is None else point for point in medians]
+        points = [np.nan if point is None else point for point in values]
         axis.plot(range(1, len(points) + 1), points, **options)
 
 

@@ -36,6 +36,19 @@ def test_positions_and_what_they_are_given_those_before_stand_side_by_side() -> 
     assert not [row for row in table.rows if row[0] == "target-only"]
 
 
+def test_positions_of_a_cell_are_its_counts_summed_up_and_not_medians_taken_apart() -> None:
+    # accepted at 1 and 2: 8 and 8 of 8, 6 and 2 of 10, 1 and 0 of 2; together 15 and 10 of 20. Medians
+    # would say 60, 20 and, given those before, 33.
+    first = samples.measurements()[0]
+    three = tuple(
+        msgspec.structs.replace(first, drafts=drafts, acceptance_per_position=shares)
+        for drafts, shares in ((8, (1.0, 1.0)), (10, (0.6, 0.2)), (2, (0.5, 0.0)))
+    )
+    table = acceptance_table(samples.content(three))
+    assert table is not None
+    assert table.rows[0][-2:] == ("75 50", "75 67")
+
+
 def test_nothing_follows_behind_a_position_that_was_never_reached() -> None:
     one = msgspec.structs.replace(samples.measurements()[0], acceptance_per_position=(0.5, 0.0, 0.0))
     table = acceptance_table(samples.content((one,)))
