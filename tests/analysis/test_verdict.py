@@ -496,6 +496,22 @@ def test_more_than_the_rule_allows_is_shown() -> None:
     assert m.verdict.valid and ids(m)[1] == ["reuse_above_rule"]
 
 
+@pytest.mark.parametrize(
+    ("ttft_ms", "warnings"), [(499, []), (502, ["reuse_not_faster"]), (799, ["reuse_not_faster"])]
+)
+def test_a_replay_that_was_reused_but_hardly_faster_is_flagged(ttft_ms: float, warnings: list[str]) -> None:
+    m = reused("replay", 992, 992, ttft_ms=ttft_ms)  # cold: 1 s
+    assert m.verdict.reuse == "held" and ids(m) == ([], warnings)
+    if ttft_ms == 502:
+        said = "992 of 1,000 tokens cached by count, but TTFT is 0.502 s against 1.000 s cold"
+        assert m.verdict.warnings[0].detail == said
+
+
+def test_a_reuse_that_should_not_save_much_is_not_asked_to_be_faster() -> None:
+    large = ServerFacts(engine="vllm", version="0.32.0", block_size=512)  # 512 of 1,000 expected
+    assert ids(reused("replay", 512, 512, ttft_ms=700, facts=large)) == ([], [])
+
+
 def test_llamacpp_counters_above_a_million_do_not_disagree_within_their_digits() -> None:
     before = page(prompt_tokens=1.00002e6, cached_tokens=2.09715e6, generation_tokens=100.0)
     after = page(prompt_tokens=1.00002e6, cached_tokens=2.09815e6, generation_tokens=164.0)

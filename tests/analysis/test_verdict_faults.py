@@ -138,6 +138,7 @@ BUSY_MACHINE = {
     "queued",
     "client_slow",
     "below_uncertainty",
+    "reuse_not_faster",
     "client_bottleneck",
     "buffered",
 }

@@ -22,6 +22,7 @@ MACHINE = {
     "queued",
     "client_slow",
     "below_uncertainty",
+    "reuse_not_faster",
     "client_bottleneck",
     "buffered",
 }

@@ -211,6 +211,12 @@ REASONS: dict[str, Entry] = {
         "More was reused than block size and version allow.",
         "Check the block size: the rule behind the expectation is that of another setting.",
     ),
+    "reuse_not_faster": _warn(
+        "condition",
+        "By count the prompt was reused, but its TTFT is over half of the cold one.",
+        "Look for other work on the server's machine, or for a cache that is slow to load from: the count "
+        "holds, and this TTFT is no usual one of a replay.",
+    ),
     # --- speculation as declared
     "speculation_off": _bad(
         "speculation",

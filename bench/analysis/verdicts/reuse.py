@@ -75,10 +75,12 @@ def _replay(case: Case) -> Finding:
         return Finding("missed", (Reason(id="replay_missed", detail=detail),))
     if time == "computed":
         return _time_disagrees(case, cached)
+    doubts = []
     if most is not None and cached > most + case.cached.slack:
-        detail = f"{cached:,} cached, {_rule(case)}"
-        return Finding("held", (Reason(id="reuse_above_rule", detail=detail),))
-    return Finding("held")
+        doubts.append(Reason(id="reuse_above_rule", detail=f"{cached:,} cached, {_rule(case)}"))
+    if time is None and _part_of_cold(case) is not None:
+        doubts.append(Reason(id="reuse_not_faster", detail=_count_and_time(case, cached)))
+    return Finding("held", tuple(doubts))
 
 
 def _cold(case: Case) -> Finding:
@@ -112,23 +114,35 @@ def _by_time(time: TimeSays | None, missed: str, *, hit_is_good: bool) -> Findin
 
 
 def _time_disagrees(case: Case, cached: int) -> Finding:
+    return Finding("disagree", (Reason(id="witnesses_disagree", detail=_count_and_time(case, cached)),))
+
+
+def _count_and_time(case: Case, cached: int) -> str:
     reference = case.history.cold_ttft_s or case.history.tier_ttft_s or 0.0
-    detail = (
+    return (
         f"{cached:,} of {case.prompt_tokens:,} tokens cached by count, but TTFT is "
         f"{case.numbers.ttft_s:.3f} s against {reference:.3f} s cold"
     )
-    return Finding("disagree", (Reason(id="witnesses_disagree", detail=detail),))
 
 
 def _time_of_replay(case: Case) -> TimeSays | None:
-    """Against the cold of the same prompt (else the tier's), where most of it should have been reused."""
+    """What its TTFT says; between half and four fifths of the cold one, neither."""
+    part = _part_of_cold(case)
+    if part is None:
+        return None
+    if part < 0.5:
+        return "reused"
+    return "computed" if part > 0.8 else None
+
+
+def _part_of_cold(case: Case) -> float | None:
+    """TTFT of a replay / that of the cold of the same prompt (else the tier's); `None` where the cold one
+    is too short to tell, or less than most of the prompt should have been reused."""
     ttft, cold = case.numbers.ttft_s, case.history.cold_ttft_s or case.history.tier_ttft_s
     share = 1.0 if case.expected is None else case.expected[0] / max(1, case.prompt_tokens)
     if ttft is None or cold is None or cold < _LEAST_TTFT_S or share < 0.75:
         return None
-    if ttft < 0.5 * cold:
-        return "reused"
-    return "computed" if ttft > 0.8 * cold else None
+    return ttft / cold
 
 
 def _time_of_cold(case: Case) -> TimeSays | None:
