@@ -97,13 +97,13 @@ class Choice(Struct, frozen=True, kw_only=True):
 
 
 def choices(content: Content) -> list[Choice]:
-    """One a cell with two routes or more, the longest prompts first."""
+    """One a cell with two routes or more, the shortest prompts first, as in every table."""
     cells: dict[tuple[int, str, str], list[Crossover]] = {}
     for one in content.crossovers:
         cells.setdefault((one.tier, one.condition, one.task), []).append(one)
     several = len({task for _, _, task in cells}) > 1
     found = []
-    for (tier, condition, task), own in sorted(cells.items(), key=lambda item: (-item[0][0], item[0][1:])):
+    for (tier, condition, task), own in sorted(cells.items()):
         stretches = _hedged(spans(own, content.routes), own)
         if stretches:
             found.append(

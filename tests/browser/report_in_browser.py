@@ -195,6 +195,31 @@ def test_the_page_fits_a_phone_and_keeps_wide_tables_inside_their_box(
     in_browser(report, tmp_path / "profile", work)
 
 
+def test_a_phone_shows_each_cell_as_a_card_with_its_numbers_and_sorts_them(
+    report: Path, tmp_path: Path
+) -> None:
+    card = "document.querySelector('#performance tbody tr')"
+
+    async def work(page: Page) -> None:
+        await page.screen(390, 844, phone=True)
+        for box in await page.run(
+            f"[...{card}.cells].filter(c => c.checkVisibility())"
+            ".map(c => (r => [r.left, r.right, r.width])(c.getBoundingClientRect()))"
+        ):
+            assert 0 <= box[0] < box[1] <= 390 and box[2] > 20
+        labels = await page.run(f"[...{card}.cells].map(c => getComputedStyle(c, '::before').content)")
+        assert any("TTFT" in label for label in labels)
+        assert await page.run("document.querySelector('#performance .scroll').scrollWidth") <= 390
+        await page.run("document.querySelectorAll('#performance thead button')[4].click()")
+        values = await page.run(
+            "[...document.querySelectorAll('#performance table')[0].tBodies[0].rows]"
+            ".map(row => Number(row.cells[4].dataset.sort))"
+        )
+        assert values == sorted(values) and len(set(values)) > 2
+
+    in_browser(report, tmp_path / "profile", work)
+
+
 def test_texts_are_legible_in_both_themes(report: Path, tmp_path: Path) -> None:
     async def work(page: Page) -> None:
         assert await page.run(WORST_CONTRAST) >= 4.5

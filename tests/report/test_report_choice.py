@@ -121,7 +121,7 @@ def test_the_answer_carries_spread_reach_trials_and_exclusions() -> None:
     assert table.rows[0][:3] == ("6,316", "cold", answer)
 
 
-def test_tasks_are_answered_apart_and_the_longest_prompts_first() -> None:
+def test_tasks_are_answered_apart_and_in_the_order_of_the_tables() -> None:
     found = (
         pair("mtp4", "target-only", at=30.0, task="edit-code"),
         pair("mtp4", "target-only", "never", task="open-ended"),
@@ -129,9 +129,9 @@ def test_tasks_are_answered_apart_and_the_longest_prompts_first() -> None:
     )
     rows = choices(samples.content(crossovers=found))
     assert [(one.tier, one.condition) for one in rows] == [
-        (564_580, "cold continue"),
         (6_316, "cold edit-code"),
         (6_316, "cold open-ended"),
+        (564_580, "cold continue"),
     ]
 
 
