@@ -29,6 +29,8 @@ class _Loaded(NamedTuple):
     curves: dict[tuple[str, str, int], Arrival]
     verified: list[Verified]
     limits: dict[str, Limits]
+    blocks: dict[str, int]
+    """Route, and `source:route` -> tokens of a cache block."""
 
 
 def crossover(
@@ -54,7 +56,7 @@ def crossover(
     if reuse is None:
         found = analysis.crossovers(loaded.measurements, base, curves=loaded.curves)
     else:
-        found = reuse_crossovers(loaded.measurements, reuse, base)
+        found = reuse_crossovers(loaded.measurements, reuse, base, blocks=loaded.blocks)
     if as_json:
         print(json.dumps(_with_verified(analysis.as_json(found), loaded), allow_nan=False))
         return
@@ -188,7 +190,9 @@ def gate(
 def advise(
     sources: Sources,
     prompt: Annotated[int | None, typer.Option(min=1, help="Prompt tokens.")] = None,
-    reused: Annotated[int, typer.Option(min=0, help="Prompt tokens that are cached already.")] = 0,
+    reused: Annotated[
+        str, typer.Option(metavar="TOKENS|SHARE%", help="Part of the prompt that is cached already.")
+    ] = "0",
     output: Annotated[int | None, typer.Option(min=1, help="Output tokens.")] = None,
     workload: Annotated[
         Path | None,
@@ -208,6 +212,7 @@ def advise(
 
     from bench.analysis.decisions.advise import advise as advise_request
     from bench.analysis.decisions.advise import advise_workload
+    from bench.analysis.decisions.reused import parse_reuse
     from bench.analysis.decisions.workload import Request, read_workload
     from bench.errors import SuiteError
 
@@ -225,7 +230,8 @@ def advise(
         totals = advise_workload(rows, requests, loaded.observed, limits=loaded.limits)
         print(msgspec.json.encode(totals).decode() if as_json else workload_table(totals, len(requests)))
         return
-    request = Request(prompt_tokens=prompt or 1, output_tokens=output or 1, reused_tokens=reused)
+    cached = parse_reuse(reused).of(prompt or 1)
+    request = Request(prompt_tokens=prompt or 1, output_tokens=output or 1, reused_tokens=cached)
     found = advise_request(loaded.measurements, request, loaded.observed, limits=loaded.limits)
     print(msgspec.json.encode(found).decode() if as_json else advice_table(found))
 
@@ -245,6 +251,7 @@ def _load_all(paths: Sequence[Path]) -> _Loaded:
         curves={key: curve for part in parts for key, curve in part.curves.items()},
         verified=[one for part in parts for one in part.verified],
         limits={name: limits for part in parts for name, limits in part.limits.items()},
+        blocks={name: block for part in parts for name, block in part.blocks.items()},
     )
 
 
@@ -260,7 +267,7 @@ def _load_table(path: Path, source: str) -> _Loaded:
     text = read_text(path)
     rows = measurements_of(path, text, source)
     observed = read_observations(text, source=source) if is_json(path, text) else []
-    return _Loaded(rows, observed, None, {}, [], {})
+    return _Loaded(rows, observed, None, {}, [], {}, {})
 
 
 def _load_run(path: Path, source: str) -> _Loaded:
@@ -271,7 +278,9 @@ def _load_run(path: Path, source: str) -> _Loaded:
     run = load(path)
     rows = [structs.replace(row, source=source) for row in run.measurements]
     curves = {(source, trial, attempt): curve for (_, trial, attempt), curve in run.curves().items()}
-    return _Loaded(rows, [], run.info, curves, run.verified(), _limits(run.info, source))
+    return _Loaded(
+        rows, [], run.info, curves, run.verified(), _limits(run.info, source), _blocks(run.info, source)
+    )
 
 
 def _limits(info: RunInfo, source: str) -> dict[str, Limits]:
@@ -283,3 +292,8 @@ def _limits(info: RunInfo, source: str) -> dict[str, Limits]:
         limits = Limits(served=facts.max_model_len, drafter=facts.drafter_limit)
         found |= {name: limits, f"{source}:{name}": limits}
     return found
+
+
+def _blocks(info: RunInfo, source: str) -> dict[str, int]:
+    blocks = {name: facts.block_size for name, facts in info.facts.items() if facts.block_size}
+    return blocks | {f"{source}:{name}": block for name, block in blocks.items()}

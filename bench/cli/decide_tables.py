@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,18 +15,19 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 _COMFORTABLE, _NARROWEST = 14, 6  # a column of names is not folded below the second
+_WHOLE = 20  # words up to here are broken only where nothing else makes room
 
 _UNITS = {
     "ttft_s": "s",
     "total_s": "s",
     "tpot_s": "s",
     "decode_tok_s": "tok/s",
-    "acceptance": "",
-    "acceptance_length": "",
-    "prefix_reuse": "",
-    "kv_usage_peak": "",
+    "acceptance": "share",
+    "acceptance_length": "tokens",
+    "prefix_reuse": "share",
+    "kv_usage_peak": "share",
 }
-_SCALES = {"s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))}
+_SCALES = {"s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")), "share": ((0.01, "pp"),)}
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -47,9 +49,12 @@ def _widths(columns: Sequence[Sequence[str]], right: Sequence[bool]) -> list[int
     """Room for each column: names are folded a little, then spreads go under their values, names again."""
     widths = [max(map(len, column)) for column in columns]
     apart = [max(len(part) for cell in column for part in cell.split(" (")) + 1 for column in columns]
+    words = [max(len(part) for cell in column for part in re.split(r"[ -]", cell)) for column in columns]
+    whole = [min(word, _WHOLE) for word in words]
     for least in (
-        [w if r else _COMFORTABLE for w, r in zip(widths, right, strict=True)],
-        [a if r else _COMFORTABLE for a, r in zip(apart, right, strict=True)],
+        [w if r else max(_COMFORTABLE, o) for w, r, o in zip(widths, right, whole, strict=True)],
+        [a if r else max(_COMFORTABLE, o) for a, r, o in zip(apart, right, whole, strict=True)],
+        [a if r else max(_NARROWEST, o) for a, r, o in zip(apart, right, whole, strict=True)],
         [a if r else _NARROWEST for a, r in zip(apart, right, strict=True)],
     ):
         while sum(widths) + 2 * (len(widths) - 1) > WIDTH:
@@ -110,7 +115,8 @@ def quantity(estimate: Estimate | None, unit: str, *, spread: bool = True) -> st
     most = max(ends)
     if most == 0 or (estimate.value == 0 and not spread):
         return "0"
-    factor, name = next((one for one in _SCALES.get(unit, ((1.0, unit),)) if most >= one[0]), (1.0, unit))
+    scales = _SCALES.get(unit, ((1.0, unit),))
+    factor, name = next((one for one in scales if most >= one[0]), scales[-1])
     places = max(0, 2 - math.floor(math.log10(most / factor)))
     scaled = [end if end is None else end / factor for end in (estimate.value, estimate.low, estimate.high)]
     value, low, high = (None if end is None else f"{end + 0.0:,.{places}f}" for end in scaled)
@@ -168,9 +174,13 @@ _CROSSOVER_NOTE = (
 
 def _crossover_row(one: Crossover, tasks: bool) -> list[str]:
     spread = "-"
+    kind = "95%" if one.spread == "interval" else "range"
     if one.low is not None and one.high is not None:
-        kind = "95%" if one.spread == "interval" else "range"
         spread = f"{tokens(one.low)} to {tokens(one.high)} {kind}"
+    elif one.low is not None:
+        spread = f"at least {tokens(one.low)} {kind}"
+    elif one.high is not None:
+        spread = f"at most {tokens(one.high)} {kind}"
     wins = {"above": "longer", "below": "shorter"}.get(one.wins or "", one.status)
     row = [
         one.route,
@@ -195,6 +205,12 @@ def _prompt(one: Crossover) -> str:
 
 def _texts(one: Crossover) -> list[str]:
     found = [text for text in one.warnings if not text.startswith("extrapolated ")]  # has a column
+    if one.ahead is not None:
+        part = f"from at most {tokens(one.ahead_from)}" if one.ahead_from is not None else ""
+        part = part or f"up to {tokens(one.ahead_to)} at least"
+        found.append(f"not everywhere undecided: {one.ahead} is faster {part}")
+    if one.status == "crosses" and one.low is None and one.high is None and not _says_point(found):
+        found.append("a point: no spread is known")
     if one.line_tokens is not None and one.output_tokens is not None:
         why = {
             "curve": "the measured arrival curves",
@@ -206,6 +222,10 @@ def _texts(one: Crossover) -> list[str]:
                 f"straight lines alone give {tokens(one.line_tokens)}, {why} {tokens(one.output_tokens)}"
             )
     return found
+
+
+def _says_point(texts: Sequence[str]) -> bool:
+    return any("no spread is known" in text for text in texts)
 
 
 def comparison_table(found: Sequence[Comparison]) -> str:
@@ -233,9 +253,28 @@ def comparison_table(found: Sequence[Comparison]) -> str:
     head = ["route", "tier", "prompt", "quantity", "new / base", "new - base", "p", "verdict"]
     if tasks:
         head.insert(3, "task")
-    texts = [(f"{one.route}, {one.tier:,} {one.condition}", text) for one in found for text in one.warnings]
-    cells = len({(one.route, one.tier, one.condition) for one in found})
-    return table(head, rows) + notes(texts, cells)
+    cells = len({_cell(one) for one in found})
+    points = "\n\npp: percentage points" if any(row[-3].endswith(" pp") for row in rows) else ""
+    return table(head, rows) + notes(_comparison_texts(found, words), cells) + points
+
+
+def _cell(one: Comparison) -> str:
+    return f"{one.route}, {one.tier:,} {one.condition}"
+
+
+def _comparison_texts(found: Sequence[Comparison], words: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What the comparisons of a cell say, with the quantities of which it is true where not of all."""
+    present: dict[str, list[str]] = {}
+    saying: dict[tuple[str, str], list[str]] = {}
+    for one in found:
+        name = words.get(one.quantity, one.quantity)
+        present.setdefault(_cell(one), []).append(name)
+        for text in one.warnings:
+            saying.setdefault((_cell(one), text), []).append(name)
+    return [
+        (cell, text if names == present[cell] else f"{', '.join(names)}: {text}")
+        for (cell, text), names in saying.items()
+    ]
 
 
 def gate_table(outcomes: Sequence[Outcome]) -> str:

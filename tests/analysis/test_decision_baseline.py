@@ -50,6 +50,14 @@ def test_requests_of_a_wave_are_still_known_as_such_after_writing() -> None:
     assert [row.concurrency for row in again] == [1, 2]
 
 
+def test_a_rate_that_a_run_left_out_is_not_made_up_from_its_times() -> None:
+    text = table("a,cold,10,5,1,2,tpot_s: one chunk holds half the answer", head=HEAD + ",missing")
+    (row,) = read_table(text, kind="csv", source="t")
+    assert (row.total_s, row.tpot_s, row.decode_tok_s) == (2, None, None)
+    (again,) = read_table(write_table([row]), kind="csv", source="t")
+    assert again.tpot_s is None and "tpot_s" in again.absent
+
+
 def test_an_invalid_row_stays_invalid_and_may_lack_its_counts() -> None:
     head = "tier,valid,reasons," + HEAD
     (row,) = read_table(

@@ -49,6 +49,36 @@ def test_a_real_difference_is_called_with_its_direction_and_ratio() -> None:
     assert {c.verdict for c in compare(_pair(8, 0.8, 1), "b") if c.quantity == "ttft_s"} == {"lower"}
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        (
+            (13.5, 8.3, 3.2, 0.7, 2.2, 4.3),
+            (0.3, 1.5, 1.5, 2.0, 0.3, 0.5),
+            "the test finds a difference (p 0.02)",
+        ),
+        ((3.1, 0.9, 2.7, 2.8, 1.1, 1.8), (0.6, 4.1, 0.7, 0.8, 0.5, 0.8), "the test none (p 0.065)"),
+    ],
+)
+def test_a_difference_needs_both_and_the_note_says_which_is_lacking(
+    a: tuple[float, ...], b: tuple[float, ...], said: str
+) -> None:
+    rows = [
+        trial(route, ttft, number=i) for route, side in (("a", a), ("b", b)) for i, ttft in enumerate(side)
+    ]
+    (ttft,) = [one for one in compare(rows, "b") if one.quantity == "ttft_s"]
+    assert ttft.verdict == "~" and said in ttft.warnings[0]
+
+
+def test_digits_that_no_clock_has_are_ties() -> None:
+    # what writing a number and dividing anew leaves behind must not be ranked
+    rows = [trial("b", t, number=i) for i, t in enumerate((1.0, 1.1, 1.2, 1.3, 1.4))]
+    moved = [structs.replace(row, route="a", ttft_s=(row.ttft_s or 0) * (1 + 1e-12)) for row in rows]
+    (ttft,) = [one for one in compare([*rows, *moved], "b") if one.quantity == "ttft_s"]
+    assert (ttft.verdict, ttft.p_value) == ("~", 1.0)
+    assert ttft.difference is not None and ttft.difference.value == 0
+
+
 def test_below_five_trials_nothing_is_called() -> None:
     for one in compare(_pair(4, 3.0, 2), "b"):
         assert (one.verdict, one.p_value, one.test) == ("undecided", None, None)

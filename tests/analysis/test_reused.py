@@ -80,6 +80,29 @@ def test_what_gives_no_law_is_undecided_and_says_why() -> None:
     assert any("a cached token is reckoned as free" in text for text in found[0].warnings)
 
 
+def test_two_tiers_give_a_point_and_no_claim_for_every_length() -> None:
+    short = [row for row in replayed(two_routes(noise=0.0)) if row.tier in TIERS[:2]]
+    for one in one_way(reuse_crossovers(short, Reuse(share=0.5))):
+        assert (one.status, one.low, one.high, one.spread) == ("crosses", None, None, None)
+    better = [structs.replace(row, tpot_s=0.1) if row.route == "fast" else row for row in short]
+    for one in reuse_crossovers(better, Reuse(share=0.5)):
+        assert one.status == "undecided"
+        assert any("by the points alone slow is faster" in text for text in one.warnings)
+
+
+def test_a_part_that_no_replay_reused_or_no_block_ends_at_is_named() -> None:
+    rows = [
+        structs.replace(row, cached_tokens=3_232) if row.condition == "replay" else row
+        for row in replayed(two_routes(noise=0.0))
+        if row.tier == 8_000
+    ]
+    (one,) = one_way(reuse_crossovers(rows, Reuse(tokens=4_000), blocks={"fast": 1_616}))
+    for name in ("fast", "slow"):
+        assert f"{name}: replays reused 3,232 tokens at most: 4,000 were never measured" in one.warnings
+    whole = "fast: 4,000 tokens are no whole blocks of 1,616: it would reuse 3,232"
+    assert [text for text in one.warnings if "whole blocks" in text] == [whole]
+
+
 @pytest.mark.parametrize("unit", [1e-3, 60.0])
 def test_the_unit_of_time_does_not_matter(unit: float) -> None:
     def scaled(row: Measurement) -> Measurement:

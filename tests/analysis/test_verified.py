@@ -57,6 +57,16 @@ def test_a_route_that_slows_moves_its_crossover() -> None:
     assert "but they meet at 244" in sentence(found)
 
 
+def test_what_only_the_spread_confirms_says_how_far_off_it_is() -> None:
+    wide = [structs.replace(one, low=100.0, high=300.0) for one in PREDICTED if one.condition == "cold"]
+    rows = [follow("slow", 0.02, 300), follow("fast", 0.01, 300)]
+    known = {curve_key(r): curve_of(r, 1.3 if r.route == "fast" else 1.0) for r in rows}
+    (found,) = verified(BASE, wide, rows, known)
+    # as above: 244.3 where 201 were predicted
+    assert "confirmed at 244, +22% but inside the predicted spread, 100 to 300; " in sentence(found)
+    assert "inside the predicted" not in sentence(results()["cold"])
+
+
 def test_a_stream_that_never_gets_there_refutes_it_unless_the_spread_goes_further() -> None:
     found = results(1.9)["cold"]
     assert found.status == "not met" and found.output_tokens is None

@@ -13,8 +13,9 @@ from typer.testing import CliRunner, Result
 
 from bench.analysis.decisions.baseline import read_table, write_table
 from bench.cli import decide, import_table
+from bench.cli.decide_tables import comparison_table, crossover_table
 from bench.errors import BenchError, CannotTell, CheckFailed, SuiteError
-from bench.records import Measurement, Verdict
+from bench.records import Comparison, Crossover, Estimate, Measurement, Verdict
 from bench.resources import shipped
 
 DATA = Path(__file__).resolve().parent.parent / "data"
@@ -243,6 +244,54 @@ def test_advise_answers_the_production_case() -> None:
     assert "target-only, ttft_s" in text and "absent, one tier (564,575 tokens) gives no law" in text
     found = {one["route"]: one for one in json.loads(succeed(*arguments, "--json").stdout)}
     assert found["target-only"]["ttft_s"] is None
+
+
+def test_advise_takes_a_share_of_the_prompt_and_refuses_words() -> None:
+    arguments = ("advise", JSON, "--prompt", "700000", "--output", "1000", "--json", "--reused")
+    share, count = (json.loads(succeed(*arguments, text).stdout) for text in ("50%", "350000"))
+    assert share == count and share[0]["request"]["reused_tokens"] == 350_000
+    assert "give cached tokens (120000), or a share" in str(refused(*arguments, "half"))
+
+
+def test_a_note_names_the_quantity_it_is_true_of() -> None:
+    def one(quantity: str, *warnings: str) -> Comparison:
+        return Comparison(
+            route="a", base="a", tier=512, condition="cold", quantity=quantity, verdict="~", warnings=warnings
+        )
+
+    some = comparison_table([one("ttft_s"), one("kv_usage_peak", "no test below 5")])
+    assert "- a, 512 cold: kv_usage: no test below 5" in some
+    assert "- a, 512 cold: no test below 5" in comparison_table([one("kv_usage_peak", "no test below 5")])
+
+
+def test_shares_differ_in_percentage_points_and_names_stay_whole() -> None:
+    found = [
+        Comparison(
+            route="a-route-of-some-length",
+            base="a-route-of-some-length",
+            tier=512,
+            condition="cold",
+            quantity=quantity,
+            difference=Estimate(value=-0.000366, low=-0.01, high=0.01),
+            verdict="~",
+        )
+        for quantity in ("kv_usage_peak", "acceptance_length")
+    ]
+    text = comparison_table(found)
+    assert "-0.04 (-1.00 to 1.00) pp" in " ".join(text.split()) and "pp: percentage points" in text
+    assert "acceptance_length" in text
+
+
+def test_a_spread_with_one_end_is_shown() -> None:
+    one = Crossover(
+        route="a", base="b", tier=512, condition="cold", status="crosses", wins="above", output_tokens=33.3,
+        low=21.4, spread="interval", samples=(6, 6),
+    )  # fmt: skip
+    assert "at least 21 95%" in crossover_table([one])
+    partly = structs.replace(one, status="undecided", output_tokens=None, low=None, ahead="a", ahead_from=5.2)
+    assert "not everywhere undecided: a is faster from at most 5.2" in " ".join(
+        crossover_table([partly]).split()
+    )
 
 
 def test_advise_sums_a_workload(tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ def titles(content: Content) -> list[str]:
 def test_a_chosen_share_has_its_own_section_in_every_text() -> None:
     content = study(Reuse(share=0.75))
     lines = reused_lines(content)
-    assert len(lines) == 6  # three pairs at two tiers
+    assert len(lines) == 7  # three pairs at two tiers, and what no replay had cached
+    assert lines[-1].endswith(": replays reused 0 tokens at most: 4,737 were never measured")
     assert lines[0].startswith("6,316 tokens, 4,737 of them cached: mtp4 against mtp2: faster from ")
     texts = markdown.render(content, ["winner_map"]), html.render(content), tables.terminal(content)
     for text in texts:

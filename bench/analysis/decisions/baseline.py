@@ -82,6 +82,7 @@ COLUMNS: dict[str, str] = {
     "server_decode_s": _NUMBER,
     "valid": _FLAG,
     "reasons": "texts separated by ;",
+    "missing": "texts separated by ;",
     "speculation_seen": "one of none, as declared, off, fallback, crosses, unknown",
 }
 """Column -> what its values may be. `k` is short for `num_speculative_tokens`."""
@@ -174,8 +175,8 @@ def write_table(measurements: Iterable[Measurement]) -> str:
         "prefix_queries", "prefix_hits",
     )  # fmt: skip
     more = (
-        "tier", "task", "repeat", "replay", "concurrency", "first_response_s", "decode_tok_s", "valid",
-        "reasons",
+        "tier", "task", "repeat", "replay", "concurrency", "pair", "first_chunk_tokens", "first_response_s",
+        "tpot_s", "decode_tok_s", "valid", "reasons", "missing",
     )  # fmt: skip
     lines = [",".join((*fields, *more))]
     for row in measurements:
@@ -185,6 +186,7 @@ def write_table(measurements: Iterable[Measurement]) -> str:
             values["num_speculative_tokens"] = row.draft_tokens // row.drafts
         values["prefix_queries"] = None if row.cached_tokens is None else row.prompt_tokens
         values["reasons"] = "; ".join(reason.id for reason in row.verdict.reasons)
+        values["missing"] = "; ".join(f"{name}: {why}" for name, why in row.absent.items())
         lines.append(",".join(_cell(value) for value in values.values()))
     return "\n".join(lines) + "\n"
 
@@ -325,7 +327,11 @@ def _measurement(row: Row, where: _Where, order: int, names: Counter[str]) -> Me
     if hits is not None and hits > values.get("prompt_tokens", math.inf):
         where.refuse("prefix_hits", hits, f"at most prompt_tokens ({values['prompt_tokens']})")
     absent = {name: "not in the table" for name in ("ttft_s", "total_s") if name not in values}
-    tpot = _tpot(values, absent)
+    # a run leaves out a rate that its times do not carry: it is not made up from them here
+    withheld = "tpot_s" not in values and "tpot_s" in values.get("missing", "")
+    if withheld:
+        absent |= dict.fromkeys(("decode_tok_s", "tpot_s"), "not in the table")
+    tpot = None if withheld else _tpot(values, absent)
     drafts, drafted = values.get("drafts"), values.get("draft_tokens")
     accepted = values.get("accepted_tokens")
     if accepted is not None and drafted is not None and accepted > drafted:

@@ -8,7 +8,7 @@ measured conditions, nothing cached and all but the last block, stay with `cross
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -62,13 +62,19 @@ class _Side(NamedTuple):
 
 
 def reuse_crossovers(
-    measurements: Iterable[Measurement], reuse: Reuse, base: str | None = None
+    measurements: Iterable[Measurement],
+    reuse: Reuse,
+    base: str | None = None,
+    *,
+    blocks: Mapping[str, int] | None = None,
 ) -> list[Crossover]:
     """Crossovers at every measured prompt length with a part of the prompt cached, task by task.
 
     As `crossover.crossovers`: `base=None` takes every pair both ways. A pair without both laws is
     `undecided`, and its warnings say why. The spread comes from those of the laws, which are taken as
-    independent of each other. Raises `SuiteError` when no route is called `base`, or no prompt is longer
+    independent of each other; without one there is a point where the routes cross, and no other claim.
+    `blocks`: tokens of a cache block by route, where known: a part that is no whole block, or more than
+    the replays reused, is named. Raises `SuiteError` when no route is called `base`, or no prompt is longer
     than its cached part.
     """
     rows = [row for row in labelled(measurements) if usable(row)]
@@ -86,8 +92,9 @@ def reuse_crossovers(
                 continue
             at = [row for row in mine if row.tier == tier]
             sides = {r: _side(r, tier, cached, ttfts[r], steps.get(r), at) for r in routes_of(at)}
+            unseen = {r: _unseen(r, cached, at, (blocks or {}).get(_plain(r))) for r in sides}
             found += [
-                _crossover(sides[route], sides[one], tier, cached, task)
+                _noted(_crossover(sides[route], sides[one], tier, cached, task), unseen)
                 for one in bases
                 for route in sides
                 if route != one and one in sides
@@ -102,6 +109,27 @@ def _side(
 ) -> _Side:
     trials = sum(row.route == route and pooled(row.condition) == "cold" for row in rows)
     return _Side(route, law.predict(tier, cached), step, law, trials)
+
+
+def _plain(route: str) -> str:
+    return route.removesuffix(" (fallback)")
+
+
+def _unseen(route: str, cached: int, rows: Sequence[Measurement], block: int | None) -> list[str]:
+    """What is odd about this cached part for a route at one prompt length."""
+    found = []
+    counts = [row.cached_tokens for row in rows if row.route == route and row.condition == "replay"]
+    most = max((count for count in counts if count is not None), default=None)
+    if most is not None and cached > most:
+        found.append(f"{route}: replays reused {most:,} tokens at most: {cached:,} were never measured")
+    if block and cached % block:
+        whole = cached // block * block
+        found.append(f"{route}: {cached:,} tokens are no whole blocks of {block:,}: it would reuse {whole:,}")
+    return found
+
+
+def _noted(one: Crossover, unseen: Mapping[str, Sequence[str]]) -> Crossover:
+    return structs.replace(one, warnings=(*one.warnings, *unseen[one.route], *unseen[one.base]))
 
 
 def _crossover(a: _Side, b: _Side, tier: int, cached: int, task: str) -> Crossover:
@@ -162,9 +190,9 @@ def _located(
         one, status=status, measured=measured, ttft_difference_s=ttft, tpot_difference_s=tpot
     )
     if ttft.low is None or tpot.low is None:
-        why = "no spread is known: a law through two tiers has none, nor has a single trial"
         points = by_points(one.route, one.base, ttft, tpot)
-        one = structs.replace(one, warnings=(*one.warnings, why, *([points] if points else [])))
+        why = f"no spread is known (two tiers give a law none): {points}"
+        one = structs.replace(one, warnings=(*one.warnings, *([why] if points else [])))
     if status != "crosses":
         return one
     met = _meeting(one.tier, ttft.value, steps)

@@ -99,12 +99,27 @@ def sentence(one: Verified) -> str:
     reach = f"measured up to {one.reached:,} output tokens, {trials}" if one.reached else ""
     by = " (by the mean time per token)" if one.basis == "mean step" else ""
     return {
-        "confirmed": f"{head}, confirmed at {_tokens(one.output_tokens)}{by}; {reach}",
+        "confirmed": f"{head}, confirmed at {_tokens(one.output_tokens)}{by}{_off(one)}; {reach}",
         "moved": f"{head}, but they meet at {_tokens(one.output_tokens)}{by}; {reach}",
         "not met": f"{head}, but they do not meet; {reach}",
         "open": f"{head}, not met yet, and the predicted spread goes to {_tokens(it.high)}; {reach}",
         "not tested": f"{head}, not tested: {one.why}",
     }[one.status]
+
+
+def _off(one: Verified) -> str:
+    """How far off a measured crossover is that only the predicted spread confirms."""
+    it = one.crossover
+    if not one.output_tokens or not it.output_tokens:
+        return ""
+    off = one.output_tokens / it.output_tokens - 1
+    if abs(off) <= NEAR:
+        return ""
+    return f", {off:+.0%} but inside the predicted spread, {_end(it.low)} to {_end(it.high)}"
+
+
+def _end(value: float | None) -> str:
+    return "?" if value is None else _tokens(value)
 
 
 def _tokens(value: float | None) -> str:

@@ -3,8 +3,10 @@
 The test is fixed beforehand by the design and not chosen by its result: Wilcoxon's signed-rank test
 where every trial has its pair (same prompt on both routes) and there are at least six pairs, else
 the Mann-Whitney U test, both exact for small samples, two-sided, at 5%. Neither assumes a normal
-distribution; both assume that trials are independent. Below five trials a side there is no test:
-the verdict is `undecided` and the spread a range.
+distribution; both assume that trials are independent. A difference needs both: the test, and an
+interval of the ratio without 1 (of the difference without 0, where there is no ratio); a warning says
+which of them is lacking where they disagree. Below five trials a side there is no test: the verdict is
+`undecided` and the spread a range. What differs by less than `DIGITS` significant digits is a tie.
 """
 
 from __future__ import annotations
@@ -21,12 +23,17 @@ from bench.analysis.statistics.bootstrap import Floats, Side
 from bench.analysis.statistics.cells import Cell, by_cell, column, labelled, named, paired, routes_of
 from bench.records import Comparison, Estimate, Measurement, RunInfo
 
+Verdict = Literal["higher", "lower", "~", "undecided"]
+
 QUANTITIES = (
     "ttft_s", "decode_tok_s", "total_s", "tpot_s", "acceptance", "acceptance_length", "prefix_reuse",
     "kv_usage_peak",
 )  # fmt: skip
 """Measurement fields that are compared, where both routes have them."""
 SIGNIFICANT = 0.05
+DIGITS = 9
+"""Significant digits of a value that count: further ones come from writing and reading
+numbers, not from a clock."""
 PAIRS_FOR_WILCOXON = 6
 """With five pairs the smallest two-sided p of the signed-rank test is 0.0625: it could never decide."""
 
@@ -91,17 +98,18 @@ def _quantity(
 ) -> Comparison:
     left, right = paired(route[1], base[1])
     is_paired = len(left) == len(route[1]) == len(base[1])
-    a = column(left if is_paired else route[1], quantity)
-    b = column(right if is_paired else base[1], quantity)
+    a = _digits(column(left if is_paired else route[1], quantity))
+    b = _digits(column(right if is_paired else base[1], quantity))
     sides = Side((a,), 0), Side((b,), 1)
     p, test = _test(a, b, is_paired)
-    warnings: list[str] = []
+    ratio = bootstrap.two_sides(_ratio, *sides, paired=is_paired) if (b > 0).all() else None
+    difference = bootstrap.two_sides(np.subtract, *sides, paired=is_paired)
     if p is None:
-        warnings.append(f"no test below {bootstrap.MINIMUM} trials a side: there are {a.size} and {b.size}")
-    verdict: Literal["higher", "lower", "~", "undecided"] = "undecided"
-    if p is not None:
-        higher = float(np.median(a)) > float(np.median(b))
-        verdict = "~" if p >= SIGNIFICANT or np.median(a) == np.median(b) else "higher" if higher else "lower"
+        verdict: Verdict = "undecided"
+        warnings = [f"no test below {bootstrap.MINIMUM} trials a side: there are {a.size} and {b.size}"]
+    else:
+        apart = _apart(difference, 0.0) if ratio is None else _apart(ratio, 1.0)
+        verdict, warnings = _verdict(p, apart)
     return Comparison(
         route=route[0],
         base=base[0],
@@ -109,15 +117,41 @@ def _quantity(
         condition=cell.condition,
         task=cell.task,
         quantity=quantity,
-        ratio=bootstrap.two_sides(_ratio, *sides, paired=is_paired) if (b > 0).all() else None,
+        ratio=ratio,
         paired_ratio=bootstrap.median(a / b) if is_paired and (b > 0).all() else None,
-        difference=bootstrap.two_sides(np.subtract, *sides, paired=is_paired),
+        difference=difference,
         p_value=p,
         test=test,
         paired=is_paired,
         verdict=verdict,
         warnings=tuple(warnings),
     )
+
+
+def _digits(values: Floats) -> Floats:
+    return np.array([float(f"{value:.{DIGITS}g}") for value in values])
+
+
+def _apart(estimate: Estimate | None, middle: float) -> int:
+    """-1 or 1 where the whole interval lies below or above `middle`, else 0."""
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return 0
+    return (estimate.low > middle) - (estimate.high < middle)
+
+
+def _verdict(p: float, apart: int) -> tuple[Verdict, list[str]]:
+    """A difference takes the test and the interval; where one of them lacks, the warning says which."""
+    if p < SIGNIFICANT and apart:
+        return ("higher" if apart > 0 else "lower"), []
+    if p < SIGNIFICANT:
+        return "~", [
+            f"the test finds a difference (p {p:.2g}), the interval of the ratio none: not called one"
+        ]
+    if apart:
+        return "~", [
+            f"the interval of the ratio shows a difference, the test none (p {p:.2g}): not called one"
+        ]
+    return "~", []
 
 
 def _ratio(a: Floats, b: Floats) -> Floats:
