@@ -91,14 +91,19 @@ class Cell(Struct, frozen=True, kw_only=True):
 
     @property
     def condition(self) -> str:
-        """The condition, with `1` or `2+` for the first and the later replays where kept apart."""
-        first = self.summary.first_replay
-        return self.summary.condition + ("" if first is None else " 1" if first else " 2+")
+        """See `called`."""
+        return called(self.summary)
 
     @property
     def valid(self) -> tuple[Measurement, ...]:
         """The measurements that entered the statistics."""
         return tuple(m for m in self.measurements if m.verdict.valid)
+
+
+def called(summary: Summary) -> str:
+    """The condition, with `1` or `2+` for the first and the later replays where kept apart."""
+    first = summary.first_replay
+    return summary.condition + ("" if first is None else " 1" if first else " 2+")
 
 
 def collect(paths: Sequence[Path], base: str | None = None, reuse: Reuse | None = None) -> Content:

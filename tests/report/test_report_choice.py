@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from math import inf
 
 import msgspec
 import report_samples as samples
 
 from bench.records import Crossover, Reason, Verdict
+from bench.report import html
 from bench.report.choice import choice_table, choices, said, spans
 
 NAMES = ("mtp4", "mtp2", "plain")
@@ -133,6 +135,16 @@ def test_tasks_are_answered_apart_and_in_the_order_of_the_tables() -> None:
         (6_316, "cold open-ended"),
         (564_580, "cold continue"),
     ]
+
+
+def test_the_longest_prompts_are_open_and_the_others_folded_before_them() -> None:
+    found = tuple(pair("mtp4", "target-only", at=30.0, tier=1_000 * size) for size in (1, 2, 4, 8, 16, 32))
+    page = html.render(samples.content(crossovers=found))
+    folded, _, open_ = page.partition('<div class="answers">')[2].partition("</details>")
+    answers = open_.partition("</div>")[0]
+    assert "2 more, of prompts not longer than these" in folded
+    assert re.findall(r">(\d+,000)<", folded) == ["1,000", "2,000"]
+    assert re.findall(r">(\d+,000)<", answers) == ["4,000", "8,000", "16,000", "32,000"]
 
 
 def test_one_route_leaves_nothing_to_choose() -> None:

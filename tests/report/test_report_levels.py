@@ -62,6 +62,8 @@ def test_levels_stand_in_every_output_with_what_they_are_made_of() -> None:
     assert level[4:9] == ("2", "45.0", "0.450", "1.50/2.00/2.00", "50.0/50.0")
     page, text = html.render(one), markdown.render(one)
     assert "Concurrency" in page and "1.50/2.00/2.00" in page
+    # so many columns stand closer, and a phone names the column beside the number
+    assert page.count('cards dense"') == 1 and 'data-label="TTFT p50/p90/p99 (s)"' in page
     assert "## Concurrency" in text and "1.50/2.00/2.00" in text
     assert [found["concurrency"] for found in json.loads(summary_json(one))["levels"]].count(2) == 1
     assert concurrency_line(one).startswith("Up to 2 requests at once")
