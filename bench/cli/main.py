@@ -1,7 +1,8 @@
 """The `ctxbench` command: one place where commands are registered and errors become exit codes.
 
-Exit codes: 0 ok, 1 a check or gate failed (or the output could not be written), 2 usage or suite error,
-3 engine error, 4 a gate cannot tell, 130 interrupted, 141 nobody read the output on.
+Exit codes: 0 ok, 1 a check or gate failed, a run left trials without a valid measurement (or the output
+could not be written), 2 usage or suite error, 3 engine error, 4 a gate cannot tell, 130 interrupted, 141
+nobody read the output on.
 """
 
 from __future__ import annotations

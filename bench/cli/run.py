@@ -72,7 +72,7 @@ def run(
 ) -> None:
     """Measure a suite, starting and stopping servers where it says so. Ctrl-C keeps all that was measured.
 
-    Example:
+    Exit code 0: every planned trial has a valid measurement; 1: some have none. Example:
 
         ctxbench run prompts/suites/laptop.toml
     """
@@ -119,13 +119,24 @@ def _follow_up(wanted: bool, budget: str | None) -> FollowUp:
     return follow
 
 
-def _say_verified(run: Path) -> None:
+def _lacking(progress: Progress) -> str | None:
+    """How many trials ended without a valid measurement, asked before a follow-up has trials of its own."""
+    if not progress.unmeasured:
+        return None
+    return f"{progress.unmeasured} of {progress.total} planned trials have no valid measurement"
+
+
+def _end(run: Path, lacking: list[str | None]) -> None:
+    """What was verified, and the error of a run that lacks something. Raises `CheckFailed`."""
     from bench.analysis.decisions.verified import sentence
     from bench.api import load
     from bench.cli.decide_tables import filled
+    from bench.errors import CheckFailed
 
     for one in load(run).verified():
         print(filled(f"verified: {sentence(one)}"))
+    for text in filter(None, lacking):
+        raise CheckFailed(f"{text}; ctxbench status {run} says why: mend that, then run the suite anew")
 
 
 def _order(
@@ -155,14 +166,16 @@ def _begin(order: Order, follow: FollowUp, *, report: bool, quiet: bool) -> None
     from bench.run.study import start
 
     announce(order.suite, order.routes)
+    lacking: list[str | None] = []
     with Finishing(order.suite, order.folder) as end:
 
         async def work(progress: Progress) -> Path:
             end.progress = progress
             end.run = await start(order, progress)
+            lacking.append(_lacking(progress))
             return await follow(end.run, progress, order.folder, order.suite)
 
-        _say_verified(execute(work, report=report, quiet=quiet))
+        _end(execute(work, report=report, quiet=quiet), lacking)
 
 
 def _resume(
@@ -176,14 +189,16 @@ def _resume(
     folder = suite.parent if suite else Path()
     kept = _with_finish(read_info(run).suite, on_finish or (given.on_finish if given else None))
     announce(kept)
+    lacking: list[str | None] = []
     with Finishing(kept, folder, run) as end:
 
         async def work(progress: Progress) -> Path:
             end.progress = progress
             done = await resume(run, progress, folder=folder, suite=given)
+            lacking.append(_lacking(progress))
             return await follow(done, progress, folder, given)
 
-        _say_verified(execute(work, report=report, quiet=quiet))
+        _end(execute(work, report=report, quiet=quiet), lacking)
 
 
 def _with_finish(suite: Suite, command: Command | None) -> Suite:
@@ -224,13 +239,15 @@ def execute(
             path = run_loop(work(progress))
     except KeyboardInterrupt:
         if progress.path is not None:
+            if report:
+                print("writing the report; Ctrl-C again leaves it out", file=sys.stderr)
             try:
                 _conclude_as_far_as_it_goes(progress.path, report)
             finally:  # a second Ctrl-C costs the report, not the line that says how to go on
                 print(f"interrupted; go on with: ctxbench run --resume {progress.path}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     except Exception:
-        if progress.path is not None:
+        if progress.path is not None and progress.trial_since_ns:  # else nothing is new: the error alone
             _conclude_as_far_as_it_goes(progress.path, report)
         raise
     _conclude(path, report)

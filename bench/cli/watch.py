@@ -162,12 +162,14 @@ def _status_lines(found: Status) -> list[str]:
             f"trials: {found.done} of {found.total} done, {found.left} left; "
             f"exchanges: {found.valid} valid, {found.invalid} invalid ({found.failed} failed)"
         )
+    if found.unmeasured:
+        lines.append(f"without: {found.unmeasured} of {found.total} trials have no valid measurement")
     if found.watched:
         lines.append(f"watched: {found.watched} requests and windows")
     if found.reasons:
         lines.append("invalid by: " + ", ".join(f"{visible(k)} {n}" for k, n in found.reasons.items()))
     lines += [_flight_line(flight, running=found.state == "running") for flight in found.in_flight]
-    if found.last_age_s is not None:
+    if found.last and found.last_age_s is not None:
         lines.append(f"last line: {visible(found.last)}, {duration(found.last_age_s)} ago")
     if found.left:
         left = f"about {duration(found.left_s)}" if found.left_s is not None else "unknown so far"

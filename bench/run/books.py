@@ -69,6 +69,7 @@ class Books:
         """Tells the display how many trials are done, and how long the rest will take."""
         left = self.ledger.left(self._plan)
         self._progress.done = len(self._plan) - len(left)
+        self._progress.unmeasured = self.ledger.unmeasured(self._plan)
         self._progress.left_s = self.outlook.left_s(left)
 
     def close(self) -> None:

@@ -76,6 +76,10 @@ class Ledger:
         """Valid, or tried as often as allowed; cut-off attempts do not count."""
         return trial.id in self._valid or self._finished[trial.id] >= self._allowed
 
+    def unmeasured(self, trials: Iterable[Trial]) -> int:
+        """How many of the trials are done without one valid measurement."""
+        return sum(trial.id not in self._valid and self.is_done(trial) for trial in trials)
+
     def is_tried(self, trial: Trial) -> bool:
         """At least one attempt came to an end, well or not."""
         return self._finished[trial.id] > 0

@@ -33,6 +33,8 @@ class Progress:
     """Trials in the plan."""
     done: int = 0
     """Trials that are finished, in earlier sessions of the run too."""
+    unmeasured: int = 0
+    """Those of them that have no valid measurement: every attempt was invalid."""
     phase: Phase = "connecting"
     phase_since_ns: int = 0
     """Monotonic."""

@@ -50,6 +50,8 @@ class Status(Struct, frozen=True, kw_only=True):
     done: int = 0
     """Valid, or tried as often as allowed."""
     left: int = 0
+    unmeasured: int = 0
+    """Trials that are done without a valid measurement: every attempt was invalid."""
     valid: int = 0
     """Exchanges with a valid verdict."""
     invalid: int = 0
@@ -181,6 +183,7 @@ class _Reader:
             total=len(self._info.plan),
             done=len(self._info.plan) - len(left),
             left=len(left),
+            unmeasured=self._ledger.unmeasured(self._info.plan),
             valid=self._valid,
             invalid=self._invalid,
             failed=self._failed,

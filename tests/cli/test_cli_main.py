@@ -63,7 +63,8 @@ def test_a_second_ctrl_c_costs_the_report_and_not_the_line_that_says_how_to_go_o
         execute(work, quiet=True)
     said = capsys.readouterr().err.splitlines()
     assert said[-1] == "interrupted; go on with: ctxbench run --resume results/r"
-    assert said[:-1] == ["the report is not whole; make it with: ctxbench report results/r"] * again
+    assert said[0] == "writing the report; Ctrl-C again leaves it out"
+    assert said[1:-1] == ["the report is not whole; make it with: ctxbench report results/r"] * again
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), EngineError("the server went away")])
@@ -71,7 +72,7 @@ def test_a_report_that_fails_does_not_hide_what_ended_the_run(
     end: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def work(progress: Progress) -> Path:
-        progress.path = Path("results/r")
+        progress.path, progress.trial_since_ns = Path("results/r"), 1
         raise end
 
     def report(path: Path) -> None:
@@ -82,7 +83,7 @@ def test_a_report_that_fails_does_not_hide_what_ended_the_run(
         execute(work, quiet=True)
     assert getattr(ended.value, "exit_code", None) == (130 if isinstance(end, KeyboardInterrupt) else 3)
     said = capsys.readouterr().err
-    assert said.startswith("the report is not whole: report.md: cannot be written: No space left on device")
+    assert "the report is not whole: report.md: cannot be written: No space left on device\n" in said
 
 
 class Full(io.StringIO):

@@ -133,6 +133,6 @@ def test_nothing_of_the_real_engine_is_left_after_ctrl_c(tmp_path: Path, moment:
     finally:
         process.kill()
         process.communicate()
-    assert process.returncode in (0, 130), said
+    assert process.returncode in (0, 1, 130), said
     assert processes(f"--port {port}") == []
     assert list(tmp_path.glob("results/*/servers.json")) == []

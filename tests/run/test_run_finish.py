@@ -50,6 +50,37 @@ def test_trouble_before_there_is_a_run_is_told_too_and_keeps_its_exit_code(tmp_p
     assert told(tmp_path) == [["trouble"]]
 
 
+def test_trials_without_a_valid_measurement_are_trouble_and_said_at_the_end(tmp_path: Path) -> None:
+    with simulate("toy-target-only", faults=["foreign-traffic@2-"]) as server:
+        text = small(server.base_url).replace("retry_invalid = 3", "retry_invalid = 0")
+        (tmp_path / "s.toml").write_text(text)
+        done = ctxbench_here(["run", "s.toml", "--no-report"], tmp_path)
+        run = only_run(tmp_path / "results")
+        assert told(tmp_path) == [["trouble", str(run.resolve())]]
+        again = ctxbench_here(["run", "--resume", str(run), "--no-report", "--quiet"], tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "ctxbench: 1 of 1 planned trials have no valid measurement; ctxbench status "
+        f"{run.relative_to(tmp_path)} says why: mend that, then run the suite anew"
+    )
+    said = ctxbench_here(["status", str(run)], tmp_path).stdout
+    assert "without: 1 of 1 trials have no valid measurement" in said
+    assert again.returncode == 1 and "no valid measurement" in again.stderr
+
+
+def test_a_resume_that_fails_before_anything_was_sent_says_its_error_alone(tmp_path: Path) -> None:
+    with simulate("toy-target-only") as server:
+        (tmp_path / "s.toml").write_text(small(server.base_url))
+        assert ctxbench_here(["run", "s.toml", "--quiet"], tmp_path).returncode == 0
+    run = only_run(tmp_path / "results")
+    gone = ctxbench_here(["run", "--resume", str(run), "--quiet"], tmp_path)
+    assert gone.returncode == 3 and gone.stdout == "" and "report" not in gone.stderr
+    journal = run / "journal.jsonl"
+    journal.write_bytes(b"nonsense\n" + journal.read_bytes())
+    damaged = ctxbench_here(["run", "--resume", str(run), "--quiet"], tmp_path)
+    assert damaged.returncode == 2 and damaged.stderr.count("journal.jsonl") == 1
+
+
 def test_the_option_takes_the_place_of_the_suites_command_and_its_failure_is_a_warning(
     tmp_path: Path,
 ) -> None:
@@ -76,8 +107,9 @@ def test_ctrl_c_says_interrupted(tmp_path: Path) -> None:
         text = small(server.base_url).replace("output_tokens = 16", "output_tokens = 20_000")
         (tmp_path / "s.toml").write_text(text)
         process = subprocess.Popen(
-            [sys.executable, "-m", "bench", "run", "s.toml", "--quiet", "--no-report"],
+            [sys.executable, "-m", "bench", "run", "s.toml", "--quiet"],
             cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -92,6 +124,7 @@ def test_ctrl_c_says_interrupted(tmp_path: Path) -> None:
             process.kill()
             process.communicate()
     assert process.returncode == 130, said
+    assert "writing the report; Ctrl-C again leaves it out" in said
     assert told(tmp_path) == [["interrupted", str(only_run(tmp_path / "results").resolve())]]
 
 
