@@ -66,7 +66,10 @@ def estimate(
     overhead_s: float = OVERHEAD_S,
     warmup_tokens: int = WARMUP_TOKENS,
 ) -> PlanEstimate:
-    """Times of all trials and their sum; one warm-up prompt a route (`warmup_tokens=0`: none)."""
+    """Times of all trials and their sum; one warm-up prompt a route (`warmup_tokens=0`: none).
+
+    `overhead_s`: time around an exchange, for routes whose model does not know it.
+    """
     rows = tuple(estimate_trial(trial, models.get(trial.route), overhead_s=overhead_s) for trial in trials)
     routes = dict.fromkeys(trial.route for trial in trials)
     unknown = tuple(route for route in routes if (m := models.get(route)) is None or not m.known)
@@ -106,7 +109,7 @@ def estimate_trial(
         span.append(_ttft(model.law, trial.tier, 0) * model.scale if trial.replay <= 1 else ttft)
     decoding = _decode_s(model, trial)
     # Of a wave: its prompts one after another, then one decode and one overhead, which they share.
-    rest = (overhead_s + (decoding or 0.0)) / trial.concurrency
+    rest = (_around_s(model, overhead_s) + (decoding or 0.0)) / trial.concurrency
     if decoding is None and trial.output_tokens > 1:
         basis += "; decode speed not known"
     return TrialEstimate(
@@ -234,4 +237,8 @@ def _decode_s(model: RouteModel, trial: Trial) -> float | None:
 def _warmup_s(model: RouteModel, tokens: int, overhead_s: float) -> float:
     if tokens <= 0 or model.law is None:
         return 0.0
-    return _ttft(model.law, tokens, 0) * model.scale + overhead_s
+    return _ttft(model.law, tokens, 0) * model.scale + _around_s(model, overhead_s)
+
+
+def _around_s(model: RouteModel, otherwise_s: float) -> float:
+    return otherwise_s if model.around_s is None else model.around_s

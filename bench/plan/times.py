@@ -39,6 +39,8 @@ class RouteModel(Struct, frozen=True, kw_only=True):
     """What a replay computes anew."""
     scale: float = 1.0
     """Measured / expected in this run so far."""
+    around_s: float | None = None
+    """What one exchange takes beside itself: composing, idle check, scrapes, settling."""
 
     @property
     def known(self) -> bool:
@@ -115,7 +117,7 @@ def refined(model: RouteModel, done: Iterable[Measurement]) -> RouteModel:
     cold = [m for m in rows if m.condition != "replay" and m.ttft_s is not None]
     if not cold:
         return model
-    mine = learn(model.route, rows, basis=f"this run{how}")
+    mine = structs.replace(learn(model.route, rows, basis=f"this run{how}"), around_s=model.around_s)
     if model.law is None or len({m.tier for m in cold}) > 1:
         return mine
     ratios = [

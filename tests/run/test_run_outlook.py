@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,14 +16,16 @@ from run_helpers import ctxbench_here, exchanges, only_run, suite_text
 
 from bench.errors import JournalError, SuiteError
 from bench.journal import read_info
+from bench.plan.estimate import estimate_trial
 from bench.plan.suite import parse_suite
 from bench.plan.times import calibrated
 from bench.plan.trials import plan
-from bench.records import Measurement, RunInfo, Trial, Verdict
+from bench.records import Event, Exchange, Failure, Measurement, PromptRecipe, RunInfo, Trial, Verdict, Wave
 from bench.run.forecast.calibrate import lengths
-from bench.run.forecast.earlier import earlier_runs
+from bench.run.forecast.earlier import Gaps, earlier_runs
 from bench.run.forecast.expect import planned
 from bench.run.forecast.outlook import AROUND_S, Outlook, fitted, forecast, warmup_tokens
+from bench.run.ledger import STARTED
 from bench.run.order import Order
 from bench.run.progress import Progress
 from bench.run.study import start
@@ -121,6 +125,53 @@ def test_runs_of_the_same_routes_and_models_tell_the_times(earlier: Path, server
     assert model.known and only_run(earlier).name in model.basis
     # The toy's laws: 2 ms + 20 us a token; whatever the machine adds, 256 tokens take at least that.
     assert model.ttft_s["cold/256"] > 0.007
+
+
+def begun(second: float, name: str = STARTED) -> Event:
+    return Event(name=name, at=f"2026-11-01T10:00:{second:06.3f}Z")
+
+
+def answered(seconds: float, **more: Any) -> Exchange:
+    return Exchange(
+        trial=trial(256),
+        engine="vllm",
+        prompt=PromptRecipe(
+            sha256="p", tokens=256, endpoint="chat", corpus="c", corpus_sha256="c", task="continue", start=0
+        ),
+        url=URL,
+        request={},
+        sent_ns=0,
+        ended_ns=int(seconds * 1e9),
+        **more,
+    )
+
+
+def test_what_an_exchange_takes_beside_itself_is_from_one_start_to_the_next_less_the_exchange() -> None:
+    gaps = Gaps()
+    wave = [answered(1, wave=Wave(id="w", size=2, released_ns=0))] * 2
+    entries = [
+        *(begun(0), answered(1.5)),  # 1.75 s to the next start
+        *(begun(1.75), answered(1, failure=Failure(kind="read", message=""))),
+        *(begun(10), begun(10), *wave),
+        *(begun(20), answered(2), begun(25, "session")),  # another session: no gap of this exchange
+        *(begun(30), answered(1)),
+        begun(31.5),
+    ]
+    assert list(gaps.watching(entries)) == entries
+    assert gaps.around_s == {"a": pytest.approx([0.25, 0.5])}
+
+
+def test_a_plan_takes_the_time_around_an_exchange_from_earlier_runs_and_guesses_without(
+    earlier: Path,
+) -> None:
+    checked = parse_suite(suite_text({"a": URL}))
+    found = earlier_runs(checked, results=earlier, named=[only_run(earlier)])
+    model = found.models(checked)["a"]
+    assert model.around_s == statistics.median(found.around_s["a"])
+    known = estimate_trial(trial(256), model, overhead_s=AROUND_S)
+    guessed = estimate_trial(trial(256), msgspec.structs.replace(model, around_s=None), overhead_s=AROUND_S)
+    assert known.total_s is not None and guessed.total_s is not None
+    assert guessed.total_s - known.total_s == pytest.approx(AROUND_S - model.around_s)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +294,12 @@ def test_what_a_budget_drops_is_never_sent_and_stands_in_the_run(
 ) -> None:
     results = tmp_path / "results"
     shutil.copytree(earlier, results)
-    text = suite_text({"a": server.base_url}, suite='budget = "4.5s"\nwarmup = "none"')
+    whole_s = planned(
+        parse_suite(suite_text({"a": server.base_url}, suite='warmup = "none"')), results=results
+    ).estimate.total_s
+    assert whole_s is not None
+    budget = f'budget = "{0.75 * whole_s:.3f}s"'  # between one repeat and two
+    text = suite_text({"a": server.base_url}, suite=f'{budget}\nwarmup = "none"')
     info = measure(text, results)
     assert {t.repeat for t in info.plan} == {1} and len(info.plan) == 6
     notes = [note for note in info.notes if note.startswith("budget: ")]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
+from statistics import median
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from bench.analysis.verdicts.measure import measure_all
 from bench.errors import JournalError
-from bench.journal import read_entries, read_info
+from bench.journal import Entry, read_entries, read_info
 from bench.plan.times import RouteModel, learn
-from bench.records import Exchange, Measurement, Route, RunInfo, Suite
+from bench.records import Event, Exchange, Measurement, Route, RunInfo, Suite
+from bench.run.ledger import STARTED
 
 _MOST_RUNS = 8
 """Runs that are read, newest first; more of the same only cost time."""
@@ -23,12 +26,17 @@ class Earlier(Struct, frozen=True, kw_only=True):
     measurements: tuple[Measurement, ...] = ()
     runs: tuple[str, ...] = ()
     """Names of the run directories that were used, newest first."""
+    around_s: dict[str, tuple[float, ...]] = {}
+    """Seconds that each of the routes' exchanges took beside itself."""
 
     def models(self, suite: Suite) -> dict[str, RouteModel]:
         """What is known of each route's times; nothing of some, perhaps."""
         names = ", ".join(self.runs)
         return {
-            route.name: learn(route.name, self.measurements, basis=f"earlier runs ({names})")
+            route.name: structs.replace(
+                learn(route.name, self.measurements, basis=f"earlier runs ({names})"),
+                around_s=median(known) if (known := self.around_s.get(route.name)) else None,
+            )
             for route in suite.routes
         }
 
@@ -44,22 +52,26 @@ def earlier_runs(
     """
     used: list[str] = []
     found: list[Measurement] = []
+    around: dict[str, tuple[float, ...]] = {}
     paths = list(named) or _newest_first(results)
     for path in paths:
         try:
             info = read_info(path)
             routes = {r.name for r in suite.routes if _same(r, info, models or {}, loosely=bool(named))}
-            mine = _measurements(path, info, routes) if routes else []
+            gaps = Gaps()
+            mine = _measurements(gaps.watching(read_entries(path)), info, routes) if routes else []
         except JournalError:
             if named:
                 raise
             continue
         if mine:
+            for route in routes:
+                around[route] = (*around.get(route, ()), *gaps.around_s.get(route, ()))
             used.append(path.name)
             found += mine
         if len(used) == _MOST_RUNS:
             break
-    return Earlier(measurements=tuple(found), runs=tuple(used))
+    return Earlier(measurements=tuple(found), runs=tuple(used), around_s=around)
 
 
 def _newest_first(results: Path) -> list[Path]:
@@ -85,6 +97,46 @@ def _same(route: Route, info: RunInfo, models: Mapping[str, str], *, loosely: bo
     return then.speculation == route.speculation and (model_now is None or model_then in (None, model_now))
 
 
-def _measurements(path: Path, info: RunInfo, routes: set[str]) -> list[Measurement]:
-    exchanges = (entry for entry in read_entries(path) if isinstance(entry, Exchange))
+def _measurements(entries: Iterable[Entry], info: RunInfo, routes: set[str]) -> list[Measurement]:
+    exchanges = (entry for entry in entries if isinstance(entry, Exchange))
     return [m for m in measure_all(info, exchanges) if m.route in routes]
+
+
+class Gaps:
+    """What exchanges took beside themselves: from a start in the journal to the next, less the exchange.
+
+    Waves are left out, and exchanges that failed or have another event behind them.
+    """
+
+    def __init__(self) -> None:
+        self.around_s: dict[str, list[float]] = {}
+        """Seconds, by route."""
+        self._begun: float | None = None
+        self._sent: Exchange | None = None
+
+    def watching(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """The same entries, each looked at as it passes."""
+        for entry in entries:
+            self._take(entry)
+            yield entry
+
+    def _take(self, entry: Entry) -> None:
+        if isinstance(entry, Exchange):
+            alone = entry.wave is None and entry.failure is None and self._sent is None
+            self._sent = entry if alone and self._begun is not None else None
+            return
+        now = _started_at(entry)
+        if now is not None and self._begun is not None and self._sent is not None:
+            seconds = max(0.0, now - self._begun - self._sent.ended_ns / 1e9)
+            self.around_s.setdefault(self._sent.trial.route, []).append(seconds)
+        self._begun, self._sent = now, None
+
+
+def _started_at(event: Event) -> float | None:
+    """Wall clock, seconds; `None` for what is no start of an exchange."""
+    if event.name != STARTED:
+        return None
+    try:
+        return datetime.fromisoformat(event.at).timestamp()
+    except ValueError:
+        return None

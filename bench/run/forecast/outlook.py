@@ -13,7 +13,7 @@ from bench.records import Measurement, Suite, Trial
 SHORT_WARMUP = 4096
 """Tokens of a warm-up prompt: at least two prefill chunks of the usual 2,048."""
 AROUND_S = 0.5
-"""Idle check, scrapes and settling of one exchange."""
+"""Idle check, scrapes and settling of one exchange, where no earlier run tells."""
 
 
 def forecast(suite: Suite, trials: Sequence[Trial], models: Mapping[str, RouteModel]) -> PlanEstimate:
