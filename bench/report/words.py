@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
+from bench.analysis.decisions.crossover import hedge
 from bench.analysis.decisions.verified import sentence
 from bench.analysis.statistics.prefill import PrefillLaw
 from bench.records import Comparison, Crossover, Estimate, Measurement, Reason
@@ -76,13 +77,13 @@ def crossover_line(one: Crossover, several_tasks: bool = False) -> str:
     place += f", {one.task}" if several_tasks else ""
     head = f"{place}: {one.route} against {one.base}: "
     if one.status == "always":
-        return head + "faster at every output length" + _basis(one)
+        return head + "faster at every output length" + _claimed(one)
     if one.status == "never":
-        return head + "slower at every output length" + _basis(one)
+        return head + "slower at every output length" + _claimed(one)
     if one.status == "undecided" or one.output_tokens is None:
         seen = f"; the best guess is {tokens(one.output_tokens)}" if one.output_tokens is not None else ""
-        why = next((text for text in one.warnings if text.startswith("no difference")), "")
-        return head + "undecided" + (f": {why}" if why else "") + seen + _basis(one)
+        why = next((text for text in one.warnings if text.startswith(("no difference", "by the points"))), "")
+        return head + "undecided" + (f": {why}" if why else "") + seen + _partly(one) + _basis(one)
     side = "from" if one.wins == "above" else "up to"
     spread = ""
     if one.low is not None and one.high is not None:
@@ -107,9 +108,23 @@ def _reach(one: Crossover) -> str:
     if one.extrapolation <= 1:
         return f"; inside the measured {one.measured:,}"
     text = f"; extrapolated: {significant(one.extrapolation, 2)}x the longest measured, {one.measured:,}"
-    if one.basis == "slowing" and one.line_tokens is not None:
-        text += f" (decode slows with context; straight lines give {tokens(one.line_tokens)})"
+    straight = one.line_tokens
+    if one.basis == "slowing" and straight is not None and tokens(straight) != tokens(one.output_tokens or 0):
+        text += f" (decode slows with context; straight lines give {tokens(straight)})"
     return text
+
+
+def _partly(one: Crossover) -> str:
+    """Where an undecided pair is decided all the same."""
+    if one.ahead_from is not None:
+        return f"; from at most {tokens(one.ahead_from)} output tokens on {one.ahead} is faster"
+    return f"; up to {tokens(one.ahead_to)} output tokens {one.ahead} is faster" if one.ahead_to else ""
+
+
+def _claimed(one: Crossover) -> str:
+    """What a claim about every output length rests on, with what few trials oblige it to say."""
+    words = hedge(*one.samples)
+    return f", {words}" if words else _basis(one)
 
 
 def _basis(one: Crossover) -> str:
@@ -134,7 +149,10 @@ def signed(estimate: Estimate, unit: str) -> str:
 COMPARISON_HEAD = ("route", "against", "tier", "condition", "TTFT", "", "decode", "total")
 COMPARISON_RIGHT = (2, 5)
 """Columns of numbers."""
-COMPARISON_NOTE = "ratios of medians with their spread; ~ no difference found, ? too few trials for a test"
+COMPARISON_NOTE = (
+    "ratios of medians with their spread; ~ no difference found (one takes the test and a spread without 1), "
+    "? too few trials for a test"
+)
 
 
 def comparison_table(content: Content) -> Table | None:

@@ -184,7 +184,12 @@ def crossing(**changes: object) -> Crossover:
         (crossing(extrapolation=0.5, measured=4_096), "inside the measured 4,096"),
         (crossing(basis="slowing", line_tokens=1_600.0), "straight lines give 1,600"),
         (samples.CROSSOVERS[1], "faster at every output length"),
+        (samples.CROSSOVERS[1], "in the range seen of 2 and 2 trials"),
         (crossing(status="never", wins=None, output_tokens=None), "slower at every output length"),
+        (
+            crossing(status="undecided", output_tokens=None, ahead="mtp4", ahead_from=5.2),
+            "undecided; from at most 5.20 output tokens on mtp4 is faster",
+        ),
         (
             crossing(status="undecided", output_tokens=None, warnings=("no difference shown in TTFT",)),
             "undecided: no difference shown in TTFT",
