@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from bench.analysis.verdicts.measure import Measurer
 from bench.journal import Entry, Journal
 from bench.plan.times import RouteModel
-from bench.records import Event, Exchange, Measurement, RunInfo
+from bench.records import Event, Exchange, Measurement, Reason, RunInfo
 from bench.run.exchange import utc_now
 from bench.run.forecast.outlook import Outlook
 from bench.run.ledger import Ledger
@@ -101,10 +101,15 @@ class Books:
             if not one.verdict.valid:
                 self._progress.invalid += 1
                 reasons = blamed.setdefault(one.window.id if one.window else one.trial_id, {})
-                reasons |= dict.fromkeys(reason.id for reason in one.verdict.reasons)
+                reasons |= dict.fromkeys(map(_in_short, one.verdict.reasons))
         for name, reasons in blamed.items():
             own = [reason for reason in reasons if reason != "wave_spoilt"]
             self._progress.notes.append(f"{name} is invalid: {', '.join(own or reasons)}")
 
     async def _write(self, write: Callable[..., None], *what: Entry | RunInfo) -> None:
         await asyncio.get_running_loop().run_in_executor(self._writer, write, *what)
+
+
+def _in_short(reason: Reason) -> str:
+    """Its id; of a request that failed also how."""
+    return f"{reason.id} ({reason.detail})" if reason.id == "failed" and reason.detail else reason.id

@@ -203,14 +203,18 @@ class Exchanger:
 
     async def is_back(self, session: Session) -> bool:
         """Whether a server that refused us answers again within a minute."""
-        end = time.monotonic() + _RETURN_LIMIT_S
-        while time.monotonic() < end:
-            try:
-                await session.client.get_json(f"{session.route.base_url}/models", timeout_s=5.0)
-                return True
-            except EngineError:
-                await asyncio.sleep(_RETURN_PERIOD_S)
-        return False
+        self._enter("waiting for the server to come back")
+        started = time.monotonic()
+        try:
+            while time.monotonic() < started + _RETURN_LIMIT_S:
+                try:
+                    await session.client.get_json(f"{session.route.base_url}/models", timeout_s=5.0)
+                    return True
+                except EngineError:
+                    await asyncio.sleep(_RETURN_PERIOD_S)
+            return False
+        finally:
+            self.server_s += time.monotonic() - started
 
     async def time_tokenizer(self, session: Session, text: str) -> dict[str, float] | None:
         """Tokens of a text and the seconds that the server's own /tokenize needed for them.

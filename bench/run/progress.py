@@ -16,6 +16,7 @@ Phase = Literal[
     "composing",
     "warming up",
     "waiting until idle",
+    "waiting for the server to come back",
     "prefill",
     "decode",
     "settling",

@@ -11,8 +11,9 @@ from fault_runs import suite_text
 from bench.errors import EngineError
 from bench.journal import read_entries
 from bench.plan.suite import parse_suite
-from bench.records import Exchange
+from bench.records import Event, Exchange
 from bench.run.progress import Phase, Progress
+from bench.run.runner import FINISHED
 from bench.run.study import Order, start
 from bench.servers import simulator
 from bench.servers.simulator import Simulator
@@ -48,6 +49,12 @@ def test_a_server_that_went_away_ends_the_run_with_what_is_left(
             order = Order(suite=parse_suite(text), suite_text=text, results=tmp_path, force=True)
             asyncio.run(start(order, progress))
     assert progress.path is not None
+    why = f"nobody listens at {server.base_url.removeprefix('http://').removesuffix('/v1')}"
+    (invalid,) = [note for note in progress.notes if "is invalid" in note]
+    assert invalid.endswith(f"is invalid: failed (refused: {why})")
+    assert f"route r: {why}; waiting up to a minute for it" in progress.notes
+    (account,) = [e for e in read_entries(progress.path) if isinstance(e, Event) and e.name == FINISHED]
+    assert float(str(account.data["server_s"])) >= 0.5  # the wait for it to come back is the server's time
     cold, replay = (entry for entry in read_entries(progress.path) if isinstance(entry, Exchange))
     assert cold.failure is None
     assert replay.failure is not None and replay.failure.kind == "refused"

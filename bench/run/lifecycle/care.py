@@ -89,8 +89,12 @@ class Caretaker:
         fall = await self._stage.fallen(exchange)
         if fall is not None:
             return await self._pick_up(exchange, fall)
-        refused = exchange.failure.kind in ("refused", "connect_timeout")
-        if refused and not await self._exchanger.is_back(self._stage.sessions[route]):
+        if exchange.failure.kind not in ("refused", "connect_timeout"):
+            return False
+        self._progress.notes.append(
+            f"route {route}: {exchange.failure.message}; waiting up to a minute for it"
+        )
+        if not await self._exchanger.is_back(self._stage.sessions[route]):
             await self.lose(route, "the server went away")
         return False
 
