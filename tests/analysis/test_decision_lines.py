@@ -29,7 +29,7 @@ def test_a_spread_that_reaches_the_other_side_is_no_claim() -> None:
     rows = [trial("a", t, 0.01) for t in (1.0, 3.0)] + [trial("b", 2.0, 0.02)]
     lines = _lines(rows)
     assert not any("TTFT" in line for line in lines)
-    assert "a decode is 2.00x b at 1k" in lines
+    assert "a decode is 2.00x b at 1k, in the range seen" in lines
 
 
 def test_always_is_said_as_such() -> None:
@@ -62,8 +62,8 @@ def test_the_share_of_the_limit_needs_one_known_limit_for_every_route() -> None:
 def test_small_differences_keep_their_digits_and_their_unit() -> None:
     rows = [trial("a", t, 0.0100) for t in (1.0042, 1.0049)] + [trial("b", 1.0, 0.01003)] * 2
     assert _lines(rows)[:2] == [
-        "TTFT of a is 4.20-4.90 ms slower than b's at 1k",
-        "a decode is 1.003x b at 1k",
+        "TTFT of a is 4.20-4.90 ms slower than b's at 1k, in the range seen",
+        "a decode is 1.003x b at 1k, in the range seen",
     ]
 
 
@@ -98,8 +98,9 @@ def test_a_bent_line_is_told_beside_the_straight_one() -> None:
 def test_tasks_are_named_where_there_are_several() -> None:
     rows = [trial(r, t, 0.01, task=task) for task in ("x", "y") for r, t in (("a", 2.0), ("b", 1.0))]
     lines = _lines(rows)
-    assert "TTFT of a is 1.00 s slower than b's at 1k (x)" in lines
-    assert "TTFT of a is 1.00 s slower than b's at 1k (y)" in lines
+    point = "a point: one trial a side, no spread"
+    assert f"TTFT of a is 1.00 s slower than b's at 1k (x), {point}" in lines
+    assert f"TTFT of a is 1.00 s slower than b's at 1k (y), {point}" in lines
 
 
 def test_lengths_are_short() -> None:

@@ -57,12 +57,19 @@ def _compared(one: Comparison, tasks: bool) -> str | None:
             return None
         return f"{names[one.quantity]} of {one.route} and {one.base}: no difference seen (~) at {where}"
     if one.quantity == "decode_tok_s" and one.ratio is not None and _clear(one.ratio, 1.0):
-        return f"{one.route} decode is {_ratio(one.ratio)} {one.base} at {where}"
+        return f"{one.route} decode is {_ratio(one.ratio)} {one.base} at {where}{_seen(one.ratio)}"
     if one.quantity == "ttft_s" and one.difference is not None and _clear(one.difference, 0.0):
         word = "slower" if one.difference.value > 0 else "faster"
         span = _seconds(_absolute(one.difference))
-        return f"TTFT of {one.route} is {span} {word} than {one.base}'s at {where}"
+        return f"TTFT of {one.route} is {span} {word} than {one.base}'s at {where}{_seen(one.difference)}"
     return None
+
+
+def _seen(estimate: Estimate) -> str:
+    """What a figure of few trials must carry; see `hedge`."""
+    if estimate.spread is None:
+        return f", {hedge(1, 1)}"
+    return ", in the range seen" if estimate.spread == "range" else ""
 
 
 def _clear(estimate: Estimate, middle: float) -> bool:
