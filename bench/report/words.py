@@ -11,7 +11,7 @@ from bench.analysis.decisions.verified import sentence
 from bench.analysis.statistics.prefill import PrefillLaw
 from bench.records import Comparison, Crossover, Estimate, Measurement, Reason
 from bench.report import sources
-from bench.report.content import Content, cells
+from bench.report.content import Content, called, cells
 from bench.report.escape import visible
 from bench.report.levels import concurrency_line
 from bench.report.limit import limit_lines
@@ -267,7 +267,7 @@ def _tokenize_line(data: Mapping[str, object], content: Content) -> str:
     line = f"{route}: its /tokenize takes {significant(seconds, 3)} s for {tokens:,.0f} tokens "
     line += f"({significant(tokens / seconds, 3)} tok/s)"
     shares = [
-        _beside(seconds, summary.estimates["ttft_s"].value, f"{summary.condition} TTFT")
+        _beside(seconds, summary.estimates["ttft_s"].value, f"TTFT of {called(summary)}")
         for summary in content.summaries
         if (summary.route, summary.tier) == (route, tier)
         and summary.condition in ("cold", "replay")
@@ -277,11 +277,10 @@ def _tokenize_line(data: Mapping[str, object], content: Content) -> str:
 
 
 def _beside(seconds: float, whole: float, name: str) -> str:
-    """`34.5% of the cold TTFT`; what lasts longer is no part: `as long as 1.4 times the replay TTFT`."""
+    """`34.5% of the TTFT of cold`; what lasts longer is no part of it: `1.4 times as long as the ...`."""
     share = seconds / whole
-    return (
-        f"{share:.1%} of the {name}" if share <= 1 else f"as long as {significant(share, 2)} times the {name}"
-    )
+    part = f"{share:.1%} of" if share <= 1 else f"{significant(share, 2)} times as long as"
+    return f"{part} the {name}"
 
 
 def _task(content: Content, task: str) -> str:
