@@ -7,7 +7,7 @@ from math import inf
 
 from msgspec import Struct, structs
 
-from bench.analysis.decisions.crossover import hedge
+from bench.analysis.decisions.claims import hedge
 from bench.analysis.statistics.bootstrap import spread_of
 from bench.analysis.statistics.cells import pooled, usable
 from bench.records import Crossover

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from bench.analysis.decisions.crossover import hedge
+from bench.analysis.decisions.claims import hedge
 from bench.analysis.decisions.verified import sentence
 from bench.analysis.statistics.prefill import PrefillLaw
 from bench.records import Comparison, Crossover, Estimate, Measurement, Reason

@@ -9,7 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from bench.analysis.decisions.crossover import Curves, as_json, crossovers, curve_key, hedge, one_way
+from bench.analysis.decisions.claims import hedge
+from bench.analysis.decisions.crossover import Curves, as_json, crossovers, curve_key, one_way
 from bench.errors import SuiteError
 from bench.records import Crossover, Measurement
 

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from msgspec import structs
 
+from bench.analysis.decisions.claims import by_points, sign_of, status_of
 from bench.analysis.statistics import bootstrap, decode
 from bench.analysis.statistics.bootstrap import Floats, Side
 from bench.analysis.statistics.cells import Cell, alone, by_cell, labelled, named, paired, routes_of
@@ -50,17 +51,6 @@ class _Route(NamedTuple):
     law: DecodeLaw | None
     met: dict[str, tuple[Estimate | None, list[str]]]
     """Name of the other route -> where their curves cross, which is the same from both sides."""
-
-
-def hedge(*samples: int) -> str:
-    """What a claim of a pair of routes must carry, by the trials of each side: the one rule for all who
-    tell of crossovers. Empty from five trials a side on."""
-    spread = bootstrap.spread_of(*samples)
-    if spread == "interval":
-        return ""
-    if spread is None:
-        return "a point: one trial a side, no spread"
-    return f"in the range seen of {' and '.join(map(str, samples))} trials"
 
 
 def curve_key(row: Measurement) -> tuple[str, str, int]:
@@ -191,51 +181,6 @@ def _tpot_difference(
 def _measured(a: _Route, b: _Route) -> int | None:
     longest = [max((row.output_tokens or 0 for row in side.rows), default=0) for side in (a, b)]
     return min(longest) or None
-
-
-def sign_of(estimate: Estimate | None) -> int | None:
-    """-1 or 1 when the whole spread lies on one side, 0 for an exact tie, `None` when it contains 0."""
-    if estimate is None:
-        return None
-    low = estimate.value if estimate.low is None else estimate.low
-    high = estimate.value if estimate.high is None else estimate.high
-    if low > 0:
-        return 1
-    if high < 0:
-        return -1
-    return 0 if low == high == 0 else None
-
-
-def status_of(
-    ttft: Estimate | None, tpot: Estimate | None
-) -> Literal["crosses", "always", "never", "undecided"]:
-    """What two differences, route - base, say of their order.
-
-    `undecided` where a spread contains 0, and instead of `always` and `never` where no spread is known:
-    points that cross give a point, but points alone are no ground for a claim about every length.
-    """
-    start, step = sign_of(ttft), sign_of(tpot)
-    if start is None or step is None or start == step == 0:
-        return "undecided"
-    if start * step < 0:
-        return "crosses"
-    if not (_has_spread(ttft) and _has_spread(tpot)):
-        return "undecided"
-    return "always" if start + step < 0 else "never"
-
-
-def _has_spread(estimate: Estimate | None) -> bool:
-    return estimate is not None and estimate.low is not None and estimate.high is not None
-
-
-def by_points(route: str, base: str, ttft: Estimate | None, tpot: Estimate | None) -> str | None:
-    """What two differences without a spread say at every output length; `None`: they have one, or cross."""
-    start, step = sign_of(ttft), sign_of(tpot)
-    if start is None or step is None or start * step < 0 or start == step == 0:
-        return None
-    if _has_spread(ttft) and _has_spread(tpot):
-        return None
-    return f"by the points alone {route if start + step < 0 else base} is faster at every output length"
 
 
 def _bends(side: _Route) -> str | None:

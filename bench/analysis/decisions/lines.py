@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from bench.analysis.decisions.crossover import hedge
+from bench.analysis.decisions.claims import hedge
 from bench.analysis.statistics.cells import labelled, usable
 from bench.records import Comparison, Crossover, Estimate, Measurement
 

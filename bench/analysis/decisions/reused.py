@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import structs
 
-from bench.analysis.decisions.crossover import by_points, status_of
+from bench.analysis.decisions.claims import by_points, status_of
 from bench.analysis.statistics import bootstrap, decode, prefill
 from bench.analysis.statistics.bootstrap import Floats
 from bench.analysis.statistics.cells import labelled, named, pooled, routes_of, usable
