@@ -138,7 +138,8 @@ def order(content: Content) -> Figure | None:
     axis.set_ylabel("TTFT / median of its cell")
     axis.set_title("Run order (x: excluded)")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    add_legend(figure, list(dict.fromkeys(key[0] for key in cells)), content)
+    drawn = {key[0] for key in cells}
+    add_legend(figure, [name for name in content.routes if name in drawn], content)
     return figure
 
 

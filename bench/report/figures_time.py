@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,6 +16,9 @@ from bench.report.content import Content
 from bench.report.detail import Detail
 from bench.report.escape import visible
 from bench.report.figures import few_ticks, state_of, valid_of
+
+FEW = 20
+"""Up to so many samples each is shown as a point: one alone makes no line."""
 
 
 def timeline(content: Content) -> Figure | None:
@@ -79,14 +83,17 @@ def _usage(axis: Axes, details: Sequence[Detail]) -> list[Line2D]:
     if not seen:
         return []
     other = axis.twinx()
-    other.plot(*zip(*seen, strict=True), color=style.NOTE, linestyle=(0, (3, 1.5)), linewidth=1.3)
+    look: dict[str, Any] = {"color": style.NOTE, "linestyle": (0, (3, 1.5))}
+    if len(seen) <= FEW:
+        look |= {"marker": "o", "markersize": 4}
+    other.plot(*zip(*seen, strict=True), linewidth=1.3, **look)
     other.set_ylim(0, max(0.01, max(use for _, use in seen) * 1.25))
     other.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
     other.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share * 100:g}%"))
     other.set_ylabel("KV cache in use")
     other.grid(visible=False)
     other.spines["right"].set_visible(True)
-    return [Line2D([], [], color=style.NOTE, linestyle=(0, (3, 1.5)), label="KV cache in use")]
+    return [Line2D([], [], label="KV cache in use", **look)]
 
 
 def _showcase(content: Content) -> Detail | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 import pytest
 import report_samples as samples
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -10,8 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from bench.records import Crossover
-from bench.report import figures, style
+from bench.report import figures, figures_time, style
 from bench.report.content import Content, assemble
+from bench.report.detail import Detail
 from bench.report.plots import BY_TASK, TASKS_DRAWN, draw, of_task
 
 GAP = 3
@@ -172,3 +174,20 @@ def marks(found: list[Crossover]) -> list[str]:
         figure = figures.total_latency(content)
         assert figure is not None
         return sorted(text.get_text() for text in figure.axes[0].texts)
+
+
+@pytest.mark.parametrize(("samples_taken", "marker"), [(1, "o"), (3, "o"), (60, "None")])
+def test_a_lone_sample_of_the_kv_cache_is_seen(samples_taken: int, marker: str) -> None:
+    content = samples.content(samples.measurements()[:1])
+    (one,) = content.measurements
+    detail = Detail(
+        source=one.source, trial_id=one.trial_id, attempt=one.attempt, route=one.route, started_at="", status=200,
+        first_text_s=1.0, last_text_s=9.0, uploaded_s=None, headers_s=None, ended_s=9.0, connect_s=None,
+        idle_wait_s=None, settle_s=None, curve_s=(1.0, 9.0), curve_count=(1, 64), curve_unit="tokens",
+        sample_s=tuple(float(at) / 8 for at in range(samples_taken)), kv_usage=(0.25,) * samples_taken,
+        said="", prompt="",
+    )  # fmt: skip
+    figure = figures_time.timeline(msgspec.structs.replace(content, details=(detail,)))
+    assert figure is not None
+    (line,) = figure.axes[1].lines
+    assert line.get_marker() == marker and np.size(line.get_xdata()) == samples_taken
