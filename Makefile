@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 
 .PHONY: demo test lint unit browser bench gallery clean
 
-demo: $(VENV)/.installed   ## three routes of a real engine on this machine, in about two minutes
+demo: $(VENV)/.installed   ## three routes of a real engine on this machine, in about three minutes
 	$(BIN)/ctxbench demo
 
 test: $(VENV)/.installed lint unit   ## everything that CI runs

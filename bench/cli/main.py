@@ -12,9 +12,10 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from bench.cli import (
     context,
@@ -68,9 +69,22 @@ def root(
     """Options that stand before a command."""
 
 
+class _Command(typer.core.TyperCommand):
+    """A command whose errors speak of the option, not of the library that reads it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As any command does."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            said = error.message.partition(", unable to parse")[0]
+            error.message = said.replace("Input should", "it should", 1)
+            raise
+
+
 def _command(where: typer.Typer, name: str, function: Callable[..., None]) -> None:
     """Registers a command whose help is its docstring, the example as it can be pasted."""
-    where.command(name, help=pasteable(inspect.getdoc(function) or ""))(function)
+    where.command(name, cls=_Command, help=pasteable(inspect.getdoc(function) or ""))(function)
 
 
 _command(app, "demo", demo.demo)

@@ -129,6 +129,8 @@ def check(
         earlier=tuple(earlier or ()),
         calibrate=calibrate,
     )
+    from bench.report.escape import visible
+
     announce(checked, order.routes)
     with ended_in_order():
         found = run_loop(preflight(order))
@@ -138,7 +140,7 @@ def check(
         print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
     else:
         for one in found:
-            print(hanging(f"{one.state:4}  {one.route:16} {one.name:14} ", one.text))
+            print(hanging(f"{one.state:4}  {one.route:16} {one.name:14} ", visible(one.text, 2_000)))
     failed = sum(one.state == "fail" for one in found)
     if failed:
         raise CheckFailed(f"{failed} of {len(found)} checks failed")

@@ -138,6 +138,24 @@ def test_exit_codes_are_those_that_are_documented(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["watch", "http://h", "--every", "abc"], "'--every': it should be a valid number"),
+        (["watch", "http://h", "--every", "0"], "'--every': it should be greater than or equal to 0.02"),
+        (["context", "c.json", "--max-model-len", "abc"], "'--max-model-len': it should be a valid integer"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_named_by_its_option_in_plain_words(
+    arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["ctxbench", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"Error: Invalid value for {said}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
         (["plan", "empty.toml"], "empty.toml: the table [suite] is missing; `ctxbench routes llama` prints"),
         (["plan", "alone.toml"], "alone.toml: a table [[route]] is missing; `ctxbench routes llama` prints"),
         (["status", "empty.toml"], "empty.toml: not a run directory"),

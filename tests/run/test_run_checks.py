@@ -282,6 +282,32 @@ def test_a_log_source_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert lines(list(checks._log(session(suite.routes[0]), tmp_path))) == [("log", "ok")]
 
 
+def test_a_log_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    with simulate("toy-target-only") as server:
+        text = suite_text({"a": server.base_url}, route='log = "gone.log"')
+        found = check_all(text, tmp_path)
+    assert [one.state for one in found if one.name == "log"] == ["fail"]
+
+
+def test_the_servers_own_version_stands_apart_from_those_that_are_known() -> None:
+    route = checked().routes[0]
+    assert checks._server(session(route)) == "vLLM 0.32.0, m (known: 0.8.5 to 0.33 (V1), V0 in part)"
+    generic = msgspec.structs.replace(session(route), dialect=get("generic"))
+    assert checks._server(generic) == "any OpenAI-compatible server (no metrics) 0.32.0, m"
+
+
+def test_a_models_name_has_no_power_over_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def found(_: Order) -> list[Check]:
+        return [Check(route="a", name="server", state="ok", text="vLLM, toy\u202egnp")]
+
+    monkeypatch.setattr("bench.run.preflight.whole.preflight", found)
+    (tmp_path / "s.toml").write_text(suite_text({"a": URL}))
+    said = ctxbench_here(["check", "s.toml"], tmp_path).stdout
+    assert "toy\\u202egnp" in said and "\u202e" not in said
+
+
 # --- faults that are not in tests/faults ----------------------------------------------------------
 
 

@@ -234,3 +234,10 @@ def test_a_dry_run_prints_everything_and_does_nothing(tmp_path: Path) -> None:
         assert expected in result.stdout
     assert "hidden" not in result.stdout + result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s.toml"]
+    assert "in one line" not in result.stdout
+    (tmp_path / "s.toml").write_text(
+        suite({"a": (free_port(), up)}).replace("[suite]", "[suite]\nconcurrency = [2]")
+    )
+    waves = ctxbench_here(["run", "s.toml", "--dry-run"], tmp_path).stdout
+    listed = [line for line in waves.splitlines() if "2 at once, each" in line]
+    assert f"trials: {2 * len(listed)} (those of a wave in one line)" in waves

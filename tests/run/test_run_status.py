@@ -130,6 +130,9 @@ def test_a_run_killed_before_its_first_line_has_everything_left(finished: Path, 
     found = status(tmp_path / "r")
     assert (found.state, found.done, found.last, found.last_age_s) == ("interrupted", 0, "", None)
     assert found.left == found.total and found.left_s is None
+    (tmp_path / "r" / "journal.jsonl").touch()
+    said = ctxbench_here(["status", "r"], tmp_path).stdout
+    assert "last line" not in said and f"{found.total} left" in said
 
 
 def test_the_command_says_it_in_lines_and_as_json(finished: Path, tmp_path: Path) -> None:

@@ -91,7 +91,8 @@ def _trial_lines(suite: Suite, route: Route, plan: Sequence[Trial]) -> Iterator[
     if suite.warmup != "none":
         yield f"warm-up: one prompt of other text ({suite.warmup})"
     mine = [trial for trial in plan if trial.route == route.name]
-    yield f"trials: {len(mine)}, each repeated up to {suite.retry_invalid} times if invalid"
+    waved = " (those of a wave in one line)" if any(trial.stream > 1 for trial in mine) else ""
+    yield f"trials: {len(mine)}{waved}, each repeated up to {suite.retry_invalid} times if invalid"
     for trial in mine:
         if trial.stream > 1:
             continue  # told with the first of its wave

@@ -8,6 +8,7 @@ is honoured, whether the stream comes in pieces, whether anybody else is served.
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -64,14 +65,14 @@ class Check(Struct, frozen=True, kw_only=True):
 
 async def check_route(suite: Suite, session: Session, *, folder: Path) -> list[Check]:
     """All checks of one route, most basic first. `folder`: where the suite's relative paths start."""
-    name, facts = session.route.name, session.facts
-    version = f" {facts.version}" if facts.version else ""
-    text = f"{session.dialect.title}{version}, {session.model}"
+    name = session.route.name
+    logs = list(_log(session, folder))
+    if all(one.state == "ok" for one in logs):  # else that says it already
+        logs += _log_facts(session)
     found = [
-        Check(route=name, name="server", state="ok", text=text),
+        Check(route=name, name="server", state="ok", text=_server(session)),
         *await _metrics(session),
-        *_log(session, folder),
-        *_log_facts(session),
+        *logs,
         *await _machine(session),
         *_limits(suite, session),
         *_context(suite, session),
@@ -84,6 +85,14 @@ async def check_route(suite: Suite, session: Session, *, folder: Path) -> list[C
         text = "the server is still working for somebody: wait until it is idle, or keep others away"
         return [*found, Check(route=name, name="idle", state="fail", text=text)]
     return [*found, *_answer(suite, session, await probing.send(suite, session))]
+
+
+def _server(session: Session) -> str:
+    """`vLLM 0.32.0, model (known: 0.8.5 to 0.33)`."""
+    title, version = session.dialect.title, session.facts.version
+    found = re.fullmatch(r"(\D+?) \(?(\d.*?)\)?", title)
+    engine, known = (found[1], f" (known: {found[2]})") if found else (title, "")
+    return f"{engine} {version}, {session.model}{known}" if version else f"{engine}, {session.model}{known}"
 
 
 def refused(route: str, name: str, error: BenchError) -> Check:
@@ -185,7 +194,7 @@ async def _machine(session: Session) -> Iterable[Check]:
     answers = await asyncio.gather(*(look() for look in session.machine.values()))
     for source, (values, problem) in zip(session.machine, answers, strict=True):
         gauges = [f"{g} x {n}" if n > 1 else g for g, n in gauges_of(values).items()]
-        text = problem or f"tells {', '.join(gauges)}"
+        text = problem.removeprefix(f"GET {source}: ") if problem else f"tells {', '.join(gauges)}"
         state: State = "warn" if problem else "ok"
         found.append(Check(route=name, name="machine", state=state, text=f"{source}: {text}"))
     return found

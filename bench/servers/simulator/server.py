@@ -88,7 +88,10 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.bind((address, port))
     except (OSError, OverflowError) as error:
         bound.close()
-        raise EngineError(f"cannot bind the simulator to {address} port {port}: {error}") from error
+        why = getattr(error, "strerror", None) or error
+        raise EngineError(
+            f"cannot bind the simulator to {address} port {port}: {why}; choose another with --port"
+        ) from error
     return bound
 
 
