@@ -210,6 +210,9 @@ def test_a_phone_shows_each_cell_as_a_card_with_its_numbers_and_sorts_them(
         labels = await page.run(f"[...{card}.cells].map(c => getComputedStyle(c, '::before').content)")
         assert any("TTFT" in label for label in labels)
         assert await page.run("document.querySelector('#performance .scroll').scrollWidth") <= 390
+        trial = "document.querySelector('#trial-table tr.trial')"
+        rights = await page.run(f"[...{trial}.cells].map(c => c.getBoundingClientRect().right)")
+        assert max(rights) <= 390 and await page.run(f"{trial}.cells[3].dataset.label") == "TTFT (s)"
         await page.run("document.querySelectorAll('#performance thead button')[4].click()")
         values = await page.run(
             "[...document.querySelectorAll('#performance table')[0].tBodies[0].rows]"

@@ -181,9 +181,10 @@ def test_a_lone_sample_of_the_kv_cache_is_seen(samples_taken: int, marker: str) 
     content = samples.content(samples.measurements()[:1])
     (one,) = content.measurements
     detail = Detail(
-        source=one.source, trial_id=one.trial_id, attempt=one.attempt, route=one.route, started_at="", status=200,
-        first_text_s=1.0, last_text_s=9.0, uploaded_s=None, headers_s=None, ended_s=9.0, connect_s=None,
-        idle_wait_s=None, settle_s=None, curve_s=(1.0, 9.0), curve_count=(1, 64), curve_unit="tokens",
+        source=one.source, trial_id=one.trial_id, attempt=one.attempt, route=one.route, started_at="",
+        status=200, first_text_s=1.0, last_text_s=9.0, uploaded_s=None, headers_s=None, ended_s=9.0,
+        connect_s=None, idle_wait_s=None, settle_s=None, curve_s=(1.0, 9.0), curve_count=(1, 64),
+        curve_unit="tokens",
         sample_s=tuple(float(at) / 8 for at in range(samples_taken)), kv_usage=(0.25,) * samples_taken,
         said="", prompt="",
     )  # fmt: skip

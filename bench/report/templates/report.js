@@ -104,6 +104,11 @@
   byId("more").addEventListener("click", () => { all = true; show(); });
 
   const heads = [...table.tHead.rows[0].cells];
+  // A phone names the column beside the number.
+  const label = (head) => {
+    const unit = head.querySelector("small");
+    return head.querySelector("button").firstChild.textContent.trim() + (unit ? ` (${unit.textContent})` : "");
+  };
   const row = (trial) => {
     const line = element("tr", undefined, "trial" + (trial[VALID] ? "" : " invalid"));
     const name = element("td");
@@ -123,7 +128,11 @@
     const verdict = element("td");
     verdict.append(element("span", trial[VERDICT], "badge " + (trial[VALID] ? "ok" : "invalid")));
     line.append(verdict);
-    heads.forEach((head, column) => { line.cells[column].title = head.title; });
+    heads.forEach((head, column) => {
+      const cell = line.cells[column];
+      cell.title = head.title;
+      if (head.className === "n") cell.dataset.label = label(head);
+    });
     line.addEventListener("click", () => {
       const next = line.nextElementSibling;
       const shut = next && next.classList.contains("detail");
