@@ -273,6 +273,8 @@ def _report_lines(report: LogReport, top: int) -> list[str]:
         head.append(f"{report.skipped_before:,} earlier lines left out")
     lines = [hanging("", ", ".join(head)), *_fact_lines(report)]
     lines += [*(hanging("note: ", note) for note in report.notes), ""]
+    if not report.groups:
+        return [*lines[:-1], "nothing to group: the log holds no line"]
     shown = report.groups[:top]
     rows = [
         (

@@ -146,6 +146,12 @@ def test_logs_show_facts_and_groups() -> None:
     assert "more templates (--top)" in done.stdout
 
 
+def test_a_log_without_a_line_says_so_and_shows_no_empty_table(tmp_path: Path) -> None:
+    (tmp_path / "empty.log").touch()
+    said = call("logs", str(tmp_path / "empty.log")).stdout
+    assert "nothing to group: the log holds no line" in said and "count" not in said
+
+
 def test_logs_of_standard_input_as_json() -> None:
     flood = "".join(
         f"WARNING 11-29 00:00:{s:02d} [a.py:1] dropped {s}{n}\n" for s in range(30) for n in range(9)
