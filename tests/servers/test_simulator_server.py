@@ -42,7 +42,9 @@ def test_a_speed_that_is_none_is_refused(speed: float) -> None:
 def test_a_taken_port_is_an_engine_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(EngineError, match=str(port)):
+        with pytest.raises(
+            EngineError, match=f"port {port}: Address already in use; choose another with --port"
+        ):
             start("toy", port=port)
 
 
