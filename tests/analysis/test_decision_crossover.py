@@ -61,10 +61,11 @@ def test_single_trials_cross_at_a_point_and_claim_nothing_for_every_length() -> 
         ((5, 6), ""),
         ((6, 2), "in the range seen of 6 and 2 trials"),
         ((6, 1), "in the range seen of 6 and 1 trials"),
+        ((6, 6, 4), "in the range seen of 6, 6 and 4 trials"),
         ((1, 1), "a point: one trial a side, no spread"),
     ],
 )
-def test_one_rule_says_what_a_claim_must_carry(samples: tuple[int, int], words: str) -> None:
+def test_one_rule_says_what_a_claim_must_carry(samples: tuple[int, ...], words: str) -> None:
     assert hedge(*samples) == words
 
 

@@ -16,7 +16,8 @@ def hedge(*samples: int) -> str:
         return ""
     if spread is None:
         return "a point: one trial a side, no spread"
-    return f"in the range seen of {' and '.join(map(str, samples))} trials"
+    *others, last = map(str, samples)
+    return f"in the range seen of {', '.join(others)} and {last} trials"
 
 
 def sign_of(estimate: Estimate | None) -> int | None:
