@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 import typer
 
-from bench.cli.interrupt import ended_in_order
+from bench.cli.interrupt import INTERRUPTED, ended_in_order
 
 if TYPE_CHECKING:
     from bench.records import Suite
@@ -59,7 +59,5 @@ class Finishing:
 def _outcome(error: BaseException | None) -> Outcome:
     if error is None:
         return "finished"
-    from bench.cli.run import INTERRUPTED
-
     ours = isinstance(error, typer.Exit) and error.exit_code == INTERRUPTED
     return "interrupted" if ours or isinstance(error, KeyboardInterrupt) else "trouble"

@@ -7,6 +7,9 @@ import signal
 from collections.abc import Iterator
 from types import FrameType
 
+INTERRUPTED = 130
+"""Exit code of a command that Ctrl-C has ended, as shells have it."""
+
 
 @contextlib.contextmanager
 def ended_in_order() -> Iterator[None]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bench.cli.finish import Finishing
-from bench.cli.interrupt import ended_in_order
+from bench.cli.interrupt import INTERRUPTED, ended_in_order
 from bench.errors import BenchError
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from bench.run.order import Order
     from bench.run.progress import Progress
 
-INTERRUPTED = 130
 
 ResultsFolder = Annotated[Path, typer.Option(help="Folder in which the run directory is made.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bench.cli.interrupt import INTERRUPTED
+
 if TYPE_CHECKING:
     from bench.analysis.watch.journal import Seen
     from bench.analysis.watch.totals import Totals
     from bench.run.status import InFlight, Status
 
-INTERRUPTED = 130
 
 Json = Annotated[bool, typer.Option("--json", help="Print for machines: one JSON object a line.")]
 

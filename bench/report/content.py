@@ -148,12 +148,12 @@ def assemble(
 ) -> Content:
     """Adds the statistics to what was measured; `collect` without the files."""
     from bench.analysis.decisions.crossover import crossovers, one_way
+    from bench.analysis.decisions.reused import reused_crossovers
     from bench.analysis.statistics.answers import equivalences, needle_scores
     from bench.analysis.statistics.cells import alone
     from bench.analysis.statistics.compare import compare
     from bench.analysis.statistics.levels import levels
     from bench.analysis.statistics.summary import summarise
-    from bench.report.reused import reused_crossovers
 
     found, measurements = measurements, tuple(alone(measurements))
     asked, base = asked or Asked(), base or choose_base(runs, measurements)

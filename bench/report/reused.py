@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from bench.analysis.decisions.crossover import one_way
-from bench.analysis.decisions.reused import Reuse, reuse_crossovers
-from bench.errors import SuiteError
-from bench.records import Crossover, Measurement
+from bench.analysis.decisions.reused import Reuse
 from bench.report import sources
 from bench.report.content import Content
 from bench.report.told import Told
@@ -19,29 +14,9 @@ NOTE = (
 )
 
 
-def reused_crossovers(measurements: Iterable[Measurement], reuse: Reuse) -> tuple[Crossover, ...]:
-    """One a pair and tier, task by task, by task and tier.
-
-    Raises `SuiteError` where no pair of routes has the laws, or no prompt is longer than its cached part.
-    """
-    found = one_way(reuse_crossovers(measurements, reuse))
-    if any(one.ttft_difference_s is not None for one in found):
-        return tuple(sorted(found, key=lambda one: (one.task, one.tier)))
-    why = "; ".join(dict.fromkeys(text for one in found for text in one.warnings))
-    raise SuiteError(
-        f"--reused {written(reuse)}: two routes with a prefill law (two tiers or more) and a decode rate are "
-        f"needed ({why or 'no two routes were measured'})"
-    )
-
-
-def written(reuse: Reuse) -> str:
-    """As it is given on a command line: `75%` or `120000`."""
-    return f"{(reuse.share or 0) * 100:g}%" if reuse.tokens is None else str(reuse.tokens)
-
-
 def title(reuse: Reuse) -> str:
     """Of the section: `Crossover with 75% of the prompt cached`."""
-    what = f"{written(reuse)} of the prompt" if reuse.tokens is None else f"{reuse.tokens:,} prompt tokens"
+    what = f"{reuse} of the prompt" if reuse.tokens is None else f"{reuse.tokens:,} prompt tokens"
     return f"Crossover with {what} cached"
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import structs
 
 from bench.analysis.decisions.claims import by_points, status_of
+from bench.analysis.decisions.crossover import one_way
 from bench.analysis.statistics import bootstrap, decode, prefill
 from bench.analysis.statistics.bootstrap import Floats
 from bench.analysis.statistics.cells import labelled, named, pooled, routes_of, usable
@@ -37,6 +38,10 @@ class Reuse(NamedTuple):
         """Cached tokens of a prompt; may be more than it holds."""
         return self.tokens if self.tokens is not None else round((self.share or 0.0) * prompt)
 
+    def __str__(self) -> str:
+        """As it is given on a command line: `75%` or `120000`."""
+        return f"{(self.share or 0) * 100:g}%" if self.tokens is None else str(self.tokens)
+
 
 def parse_reuse(text: str) -> Reuse:
     """`120000` or `75%`. Raises `SuiteError` otherwise."""
@@ -51,6 +56,21 @@ def parse_reuse(text: str) -> Reuse:
     except ValueError:
         pass  # the refusal below says what is allowed
     raise SuiteError(f"--reused {text[:40]!r}: give cached tokens (120000), or a share from 0% to below 100%")
+
+
+def reused_crossovers(measurements: Iterable[Measurement], reuse: Reuse) -> tuple[Crossover, ...]:
+    """One a pair and tier, by task and tier: what a report shows.
+
+    Raises `SuiteError` where no pair of routes has the laws, or no prompt is longer than its cached part.
+    """
+    found = one_way(reuse_crossovers(measurements, reuse))
+    if any(one.ttft_difference_s is not None for one in found):
+        return tuple(sorted(found, key=lambda one: (one.task, one.tier)))
+    why = "; ".join(dict.fromkeys(text for one in found for text in one.warnings))
+    raise SuiteError(
+        f"--reused {reuse}: two routes with a prefill law (two tiers or more) and a decode rate are "
+        f"needed ({why or 'no two routes were measured'})"
+    )
 
 
 class _Side(NamedTuple):
