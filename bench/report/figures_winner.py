@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -65,9 +67,8 @@ def _panel(axis: Axes, one: WinnerMap, content: Content) -> None:
     if one.beyond.any() and not one.beyond.all():
         outside = one.beyond[cut].T.astype(float)
         axis.contourf(prompts, outputs, outside, levels=[0.5, 1.5], colors="none", hatches=["////"])
-    for pair in dict.fromkeys((below, above) for _, _, below, above in one.boundary):
-        line = [(x, y) for x, y, below, above in one.boundary if (below, above) == pair]
-        axis.plot(*zip(*line, strict=True), color=style.INK, linewidth=1.2)
+    for stretch in stretches(one):
+        axis.plot(*zip(*stretch, strict=True), color=style.INK, linewidth=1.2)
     if one.measured:
         axis.plot(*zip(*one.measured, strict=True), linestyle="", marker="o", markersize=4, color=style.INK)
     log_axis(axis, "x")
@@ -77,6 +78,16 @@ def _panel(axis: Axes, one: WinnerMap, content: Content) -> None:
     axis.set_xlabel("prompt tokens")
     by_law = "" if one.measured else ", by law"
     axis.set_title(panel_title(one.reused_share, one.reused_tokens) + by_law)
+
+
+def stretches(one: WinnerMap) -> Iterator[list[tuple[float, float]]]:
+    """The crossover lines: of each pair of winners, cut where the pair does not meet for a while."""
+    place = {float(prompt): number for number, prompt in enumerate(one.prompts)}
+    for pair in dict.fromkeys((below, above) for _, _, below, above in one.boundary):
+        line = [(x, y) for x, y, below, above in one.boundary if (below, above) == pair]
+        cuts = [end for end in range(1, len(line)) if place[line[end][0]] > place[line[end - 1][0]] + 1]
+        for start, end in pairwise((0, *cuts, len(line))):
+            yield line[start:end]
 
 
 def _legend(figure: Figure, maps: list[WinnerMap], content: Content) -> None:

@@ -10,8 +10,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from bench.analysis.decisions.winner import WinnerMap
 from bench.records import Crossover
-from bench.report import figures, figures_time, style
+from bench.report import figures, figures_time, figures_winner, style
 from bench.report.content import Content, assemble
 from bench.report.detail import Detail
 from bench.report.plots import BY_TASK, TASKS_DRAWN, draw, of_task
@@ -192,3 +193,28 @@ def test_a_lone_sample_of_the_kv_cache_is_seen(samples_taken: int, marker: str) 
     assert figure is not None
     (line,) = figure.axes[1].lines
     assert line.get_marker() == marker and np.size(line.get_xdata()) == samples_taken
+
+
+def test_a_crossover_line_is_cut_where_its_pair_of_winners_does_not_meet() -> None:
+    prompts = np.array([100.0, 200.0, 300.0, 400.0])
+    nothing = np.zeros((4, 1))
+    one = WinnerMap(
+        prompts=prompts,
+        outputs=np.array([1.0]),
+        routes=("a", "b"),
+        reused_share=0.0,
+        latency_s=np.zeros((2, 4, 1)),
+        winner=nothing.astype(np.intp),
+        margin=nothing,
+        certain=nothing.astype(np.bool_),
+        beyond=nothing.astype(np.bool_),
+        boundary=(
+            (100.0, 5.0, "a", "b"),
+            (200.0, 6.0, "a", "b"),
+            (200.0, 9.0, "b", "a"),
+            (400.0, 7.0, "a", "b"),
+        ),
+        measured=(),
+    )
+    lines = list(figures_winner.stretches(one))
+    assert lines == [[(100.0, 5.0), (200.0, 6.0)], [(400.0, 7.0)], [(200.0, 9.0)]]
