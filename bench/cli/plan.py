@@ -43,11 +43,11 @@ def plan(
 
     ctxbench plan prompts/suites/laptop.toml
     """
-    from bench.plan.suite import read_suite
     from bench.run.forecast.expect import planned
     from bench.run.forecast.outline import beside_the_trials
+    from bench.run.order import read_usable
 
-    checked, _ = read_suite(suite)
+    checked, _ = read_usable(suite)
     found = planned(checked, results=results, named=tuple(earlier or ()))
     if json:
         import msgspec
@@ -114,12 +114,11 @@ def check(
         ctxbench check prompts/suites/laptop.toml
     """
     from bench.errors import CheckFailed
-    from bench.plan.suite import read_suite
-    from bench.run.order import Order
+    from bench.run.order import Order, read_usable
     from bench.run.preflight.whole import preflight
     from bench.wire.loop import run as run_loop
 
-    checked, text = read_suite(suite)
+    checked, text = read_usable(suite)
     order = Order(
         suite=checked,
         suite_text=text,

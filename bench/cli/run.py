@@ -141,10 +141,9 @@ def _end(run: Path, lacking: list[str | None]) -> None:
 def _order(
     suite: Path, results: Path, routes: list[str] | None, *, force: bool, on_finish: str | None
 ) -> Order:
-    from bench.plan.suite import read_suite
-    from bench.run.order import Order
+    from bench.run.order import Order, read_usable
 
-    checked, text = read_suite(suite)
+    checked, text = read_usable(suite)
     return Order(
         suite=_with_finish(checked, on_finish),
         suite_text=text,

@@ -20,8 +20,9 @@ from bench.errors import SuiteError
 from bench.prompting import synthetic
 from bench.prompting.cache import default_cache_dir, read_json, write_bytes, write_json
 
-__all__ = ["Corpus", "default_cache_dir", "load_corpus"]
+__all__ = ["Corpus", "default_cache_dir", "load_corpus", "require_corpus"]
 
+_BUILT_IN = ("python", "synthetic", "synthetic-code")
 SYNTHETIC_CHARS = 12_000_000
 """Enough for a million tokens of any usual tokenizer, twice over."""
 LARGEST_FILE = 256 * 1024 * 1024
@@ -60,6 +61,19 @@ def load_corpus(spec: str, *, base: Path, cache: Path | None = None) -> Corpus:
         root = Path(sysconfig.get_path("stdlib"))
         return _from_files(spec, root, (path for path in _walk(root) if _is_library(root, path)))
     return _users(spec, base)
+
+
+def require_corpus(spec: str, *, base: Path) -> None:
+    """Refuses a corpus of which no file is there, without reading any: `SuiteError` says what is amiss."""
+    if spec not in _BUILT_IN:
+        _root, files = _found(spec, base)
+        left_out = ""
+        for file in files:
+            problem = _unfit(file)
+            if problem is None:
+                return
+            left_out = left_out or f"{file} {problem}"
+        raise SuiteError(_without_text(spec, left_out))
 
 
 def _is_library(root: Path, path: Path) -> bool:
@@ -103,22 +117,36 @@ def _walk(root: Path) -> Iterator[Path]:
 
 
 def _users(spec: str, base: Path) -> Corpus:
-    path = Path(spec).expanduser()
-    path = path if path.is_absolute() else base / path
-    if path.is_file():
-        text, problem = _read(path)
+    root, files = _found(spec, base)
+    if root.is_file():
+        text, problem = _read(root)
         if text is None:
             raise SuiteError(f"corpus {spec!r} {problem}; give a UTF-8 text file.")
         return _corpus(spec, text)
+    return _from_files(spec, root, files)
+
+
+def _found(spec: str, base: Path) -> tuple[Path, Iterable[Path]]:
+    """The file or folder that a user's corpus names (`base` for a glob), and the files of it."""
+    path = Path(spec).expanduser()
+    path = path if path.is_absolute() else base / path
+    if path.is_file():
+        return path, [path]
     if path.is_dir():
-        return _from_files(spec, path, _walk(path))
+        return path, _walk(path)
+    what = "is not there"
     if any(sign in spec for sign in "*?["):
         found = sorted(Path(name) for name in glob.glob(str(path), recursive=True))
-        return _from_files(spec, base, (file for file in found if file.is_file()))
+        if files := [file for file in found if file.is_file()]:
+            return base, files
+        what = "matches no file"
     raise SuiteError(
-        f"corpus {spec!r} is not there (looked for {path}); "
-        "give python, synthetic, synthetic-code, a file, a folder or a glob."
+        f"corpus {spec!r} {what} (looked for {path}); give {', '.join(_BUILT_IN)}, a file, a folder or a glob."
     )
+
+
+def _without_text(spec: str, why: str) -> str:
+    return f"corpus {spec!r} holds no readable text{f' ({why})' if why else ''}; give UTF-8 text files."
 
 
 def _from_files(spec: str, root: Path, files: Iterable[Path]) -> Corpus:
@@ -139,20 +167,30 @@ def _from_files(spec: str, root: Path, files: Iterable[Path]) -> Corpus:
             notes.append(f"corpus {spec!r} was read up to {file.name}: {LARGEST_CORPUS >> 20} MB are enough")
             break
     if not parts:
-        why = f" ({skipped[0]}, {len(skipped)} in all)" if skipped else ""
-        raise SuiteError(f"corpus {spec!r} holds no readable text{why}; give UTF-8 text files.")
+        raise SuiteError(_without_text(spec, f"{skipped[0]}, {len(skipped)} in all" if skipped else ""))
     if skipped:
         notes.insert(0, f"{len(skipped)} files left out, the first: {skipped[0]}")
     return _corpus(spec, "".join(parts), notes)
 
 
+def _unfit(path: Path) -> str | None:
+    """Why a file is not even opened."""
+    if path.suffix.lower() in _SKIPPED_SUFFIXES:
+        return f"is {path.suffix.lower()}, which is no plain text"
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    if size > LARGEST_FILE:
+        return f"is larger than {LARGEST_FILE >> 20} MB"
+    return None if size else "is empty"
+
+
 def _read(path: Path) -> tuple[str | None, str]:
     """Text of a file, or why it has none."""
-    if path.suffix.lower() in _SKIPPED_SUFFIXES:
-        return None, f"is {path.suffix.lower()}, which is no plain text"
+    if problem := _unfit(path):
+        return None, problem
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            return None, f"is larger than {LARGEST_FILE >> 20} MB"
         raw = path.read_bytes()
     except OSError as error:
         return None, f"cannot be read ({error.strerror})"

@@ -8,6 +8,9 @@ import msgspec
 from msgspec import Struct
 
 from bench.errors import SuiteError
+from bench.plan.suite import read_suite
+from bench.prompting.corpus import require_corpus
+from bench.prompting.tasks import load_task
 from bench.records import Suite
 
 
@@ -40,3 +43,18 @@ def only_routes(suite: Suite, names: tuple[str, ...]) -> Suite:
     return msgspec.structs.replace(
         suite, routes=tuple(route for route in suite.routes if route.name in names)
     )
+
+
+def read_usable(path: Path) -> tuple[Suite, str]:
+    """A suite file as `read_suite` gives it, whose corpus and tasks are there.
+
+    Nothing is started, asked or tokenised for it. Raises `SuiteError` with file, key, value and what to do.
+    """
+    suite, text = read_suite(path)
+    try:
+        require_corpus(suite.prompt.corpus, base=path.parent)
+        for task in suite.prompt.tasks:
+            load_task(task, path.parent)
+    except SuiteError as error:
+        raise SuiteError(f"{path}: [prompt] {error}") from error
+    return suite, text

@@ -14,7 +14,7 @@ from bench.prompting import corpus as corpora
 from bench.prompting import synthetic
 from bench.prompting.borders import clean, index_corpus, start_offsets, stop_offsets
 from bench.prompting.cache import default_cache_dir
-from bench.prompting.corpus import Corpus, load_corpus
+from bench.prompting.corpus import Corpus, load_corpus, require_corpus
 from bench.prompting.tokens import Tokenizer
 
 Make = Callable[[str], tuple[Tokenizer, Any]]
@@ -84,7 +84,7 @@ def test_folders_and_globs_are_read_in_order_without_what_is_no_text(tmp_path: P
     ("spec", "message"),
     [
         ("nothing", "is not there"),
-        ("*.none", "holds no readable text"),
+        ("*.none", "matches no file"),
         ("empty.txt", "is empty"),
         ("page.pdf", "is no plain text"),
         ("latin.txt", "is no UTF-8"),
@@ -96,6 +96,29 @@ def test_a_corpus_without_text_is_refused(tmp_path: Path, spec: str, message: st
     (tmp_path / "latin.txt").write_bytes("caf\u00e9".encode("latin-1"))
     with pytest.raises(SuiteError, match=message):
         load_corpus(spec, base=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("nothing", r"'nothing' is not there \(looked for .*nothing\); give python, "),
+        ("*.none", r"'\*.none' matches no file \(looked for .*\); give python, "),
+        ("pages", "'pages' holds no readable text .*is .pdf, which is no plain text"),
+        ("empty.txt", "is empty"),
+    ],
+)
+def test_a_corpus_whose_files_are_not_there_is_refused_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, message: str
+) -> None:
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "page.pdf").write_bytes(b"%PDF-1.7")
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "there.txt").write_text("text")
+    monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail(f"{path} was read"))
+    with pytest.raises(SuiteError, match=message):
+        require_corpus(spec, base=tmp_path)
+    for fine in ("python", "synthetic", "synthetic-code", "there.txt", "*.txt", ".", str(tmp_path)):
+        require_corpus(fine, base=tmp_path)
 
 
 def test_samples_cover_the_whole_text() -> None:
