@@ -13,8 +13,7 @@ Every finished text is counted again as a whole; a difference moves the cut, ano
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -22,10 +21,11 @@ import numpy as np
 from msgspec import Struct
 
 from bench.errors import SuiteError
-from bench.prompting.borders import IndexedCorpus, stop_offsets
+from bench.prompting.borders import IndexedCorpus
+from bench.prompting.cuts import closer_stop, known_stop, start_rows, with_pieces
 from bench.prompting.needle import piece_of, trial_needles
 from bench.prompting.salts import SaltBook
-from bench.prompting.tasks import Piece, Task, load_task
+from bench.prompting.tasks import Task, load_task
 from bench.prompting.template import Message, Template, chat
 from bench.prompting.tokens import Ids, Tokenizer
 from bench.records import Needle, PromptRecipe, PromptSettings, Trial
@@ -40,7 +40,6 @@ people how too little very make world still own see men work long get here betwe
 never day same
 """.split()  # noqa: SIM905
 _MOST_FILLER = 64
-_STARTS = 400
 _WIDEST_GAP = 20_000
 """Tokens between known borders that are still searched for one more."""
 _CORRECTIONS = 6
@@ -237,7 +236,7 @@ class Composer:
         fit = self._fitter(tokens, task, salt, needles)
         usual = max(8, min(_MOST_FILLER, tokens // 16))
         for filler, closer in ((usual, False), (usual, True), (_MOST_FILLER, True)):
-            for row in self._rows(place, need):
+            for row in start_rows(self.corpus, place, need):
                 body = fit(row, filler, closer)
                 if body is not None:
                     recipe = self._recipe(tokens, task_name, body, needles)
@@ -273,27 +272,6 @@ class Composer:
         bare = task.bare_completion and self.template.endpoint != "chat"
         return "" if bare else f"\n\n{task.instruction}"
 
-    def _rows(self, place: tuple[str, int], need: int) -> Iterator[int]:
-        """Rows of start borders with enough text behind them, in an order that `place` decides.
-
-        Equal names with other numbers begin far apart, and never at the same row while there are others.
-        """
-        name, number = place
-        last = self.corpus.tokens - need
-        eligible = int(np.searchsorted(self.corpus.starts[:, 0], last, side="right"))
-        if eligible == 0:
-            raise SuiteError(
-                f"corpus {self.corpus.name!r} has {self.corpus.tokens} tokens, but no place to start from "
-                f"which {need} of them follow; give a longer text."
-            )
-        offset = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
-        step = int(eligible * 0.618) or 1
-        while math.gcd(step, eligible) > 1:
-            step += 1
-        for attempt in range(min(_STARTS, eligible)):
-            # Neighbours of the first choice: a step further would be the next number's.
-            yield (offset + number * step + attempt) % eligible
-
     def _fitter(
         self, tokens: int, task: Task, salt: str, needles: tuple[Needle, ...]
     ) -> Callable[[int, int, bool], _Body | None]:
@@ -310,15 +288,15 @@ class Composer:
             for _ in range(_CORRECTIONS):
                 # One filler at least: the task's line ends would merge with other endings than letters.
                 least = min(len(self._fillers), 1)
-                end, filler = self._stop(start, begin, need - least)
+                end, filler = known_stop(self.corpus, start, begin, need - least)
                 filler += least
                 if (closer or not self.corpus.exact) and most < filler <= _WIDEST_GAP:
-                    end, filler = self._stop_within(end, filler - least)
+                    end, filler = closer_stop(self.corpus, self.tokenizer, end, filler - least)
                     filler += least
                 if end <= begin or filler > most or (filler and not self._fillers):
                     return None
                 words = "".join(f" {self._fillers[i % len(self._fillers)]}" for i in range(filler))
-                rest = _with_pieces(self.corpus, begin, end, pieces) + words + tail
+                rest = with_pieces(self.corpus, begin, end, pieces) + words + tail
                 missing = tokens - self._count(salt, rest)
                 if missing == 0:
                     return _Body(rest=rest, start=start, filler=filler)
@@ -326,30 +304,6 @@ class Composer:
             return None
 
         return fit
-
-    def _stop(self, start: int, begin: int, need: int) -> tuple[int, int]:
-        """Byte offset of the last known stop border within `need` tokens, and the tokens still missing."""
-        stops = self.corpus.stops
-        row = int(np.searchsorted(stops[:, 0], start + need, side="right")) - 1
-        if row < 0 or stops[row, 1] <= begin:
-            return begin, need
-        return int(stops[row, 1]), start + need - int(stops[row, 0])
-
-    def _stop_within(self, at: int, missing: int) -> tuple[int, int]:
-        """The last place behind `at` where `missing` tokens are not yet used up, and those left over."""
-        data = self.corpus.data[at : at + 24 * missing + 64]
-        offsets = stop_offsets(data)
-        low, cost_low, high = -1, 0, len(offsets)
-        while high - low > 1:
-            middle = (low + high) // 2
-            end = at + int(offsets[middle])
-            inside = end < len(self.corpus.data) and int(self.corpus.data[end]) & 0xC0 == 0x80
-            cost = missing + 1 if inside else self.tokenizer.count(self.corpus.text(at, end))
-            if cost <= missing:
-                low, cost_low = middle, cost
-            else:
-                high = middle
-        return (at + int(offsets[low]), missing - cost_low) if low >= 0 else (at, missing)
 
     def _recipe(self, tokens: int, task: str, body: _Body, needles: tuple[Needle, ...]) -> PromptRecipe:
         return PromptRecipe(
@@ -398,20 +352,3 @@ def _place(trial: Trial, seed: int) -> tuple[str, int]:
     if not trial.stream:
         return name, trial.repeat
     return f"{name}@{trial.concurrency}", (trial.repeat - 1) * trial.concurrency + trial.stream
-
-
-def _with_pieces(corpus: IndexedCorpus, begin: int, end: int, pieces: tuple[Piece, ...]) -> str:
-    """The body with each piece as a line of its own at the line start nearest to its depth."""
-    if not pieces:
-        return corpus.text(begin, end)
-    offsets = corpus.starts[:, 1]
-    inside = offsets[(offsets > begin) & (offsets < end)]
-    parts, at = [], begin
-    for piece in sorted(pieces, key=lambda piece: piece.depth):
-        goal = begin + piece.depth * (end - begin)
-        cut = int(inside[np.argmin(np.abs(inside - goal))]) if len(inside) else begin
-        cut = max(cut, at)
-        opening = "" if cut == 0 or corpus.data[cut - 1] == 0x0A else "\n"
-        parts.append(f"{corpus.text(at, cut)}{opening}{piece.text}\n")
-        at = cut
-    return "".join(parts) + corpus.text(at, end)

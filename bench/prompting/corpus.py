@@ -140,9 +140,8 @@ def _found(spec: str, base: Path) -> tuple[Path, Iterable[Path]]:
         if files := [file for file in found if file.is_file()]:
             return base, files
         what = "matches no file"
-    raise SuiteError(
-        f"corpus {spec!r} {what} (looked for {path}); give {', '.join(_BUILT_IN)}, a file, a folder or a glob."
-    )
+    allowed = ", ".join((*_BUILT_IN, "a file, a folder or a glob"))
+    raise SuiteError(f"corpus {spec!r} {what} (looked for {path}); give {allowed}.")
 
 
 def _without_text(spec: str, why: str) -> str:

@@ -7,7 +7,8 @@ from decision_samples import DATA, seed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.analysis.decisions.baseline import NEEDED, read_observations, read_table, speculations, write_table
+from bench.analysis.decisions.baseline import read_observations, read_table, speculations, write_table
+from bench.analysis.decisions.columns import NEEDED
 from bench.errors import SuiteError
 
 HEAD = "route,condition,prompt_tokens,output_tokens,ttft_s,total_s"
