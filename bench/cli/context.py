@@ -24,29 +24,37 @@ _TEMPLATE_CUT = 120
 """Characters shown of a group of log lines."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+Config = Annotated[
+    str, typer.Argument(metavar="CONFIG", help="config.json, a model folder, or a Hugging Face id.")
+]
+Limit = Annotated[int | None, typer.Option(min=1, max=_TOKENS_MAX, help="The limit to serve, in tokens.")]
+Drafting = Annotated[
+    str | None, typer.Option(metavar="METHOD:K", help="For instance mtp:4, ngram:4, eagle:3.")
+]
+Drafter = Annotated[str | None, typer.Option(metavar="CONFIG", help="Config of a separate drafter.")]
+Engine = Annotated[
+    str, typer.Option(metavar="NAME:VERSION", help="vllm, 1cat-vllm, sglang, llama.cpp, or other.")
+]
+Runner = Annotated[str | None, typer.Option(help="vLLM's model runner, v1 or v2, where known.")]
+Overrides = Annotated[str | None, typer.Option(metavar="JSON", help="As given to the server.")]
+LongSwitch = Annotated[
+    bool, typer.Option("--allow-long-max-model-len", help="The server runs with its long-length switch.")
+]
+Tiers = Annotated[str | None, typer.Option(help="Prompt lengths, e.g. 6316,564577.")]
+Output = Annotated[int, typer.Option(min=0, max=_TOKENS_MAX, help="Output tokens of each tier.")]
 
 
 def context(
-    config: Annotated[
-        str, typer.Argument(metavar="CONFIG", help="config.json, a model folder, or a Hugging Face id.")
-    ],
-    max_model_len: Annotated[
-        int | None, typer.Option(min=1, max=_TOKENS_MAX, help="The limit to serve, in tokens.")
-    ] = None,
-    speculation: Annotated[
-        str | None, typer.Option(metavar="METHOD:K", help="For instance mtp:4, ngram:4, eagle:3.")
-    ] = None,
-    draft: Annotated[str | None, typer.Option(metavar="CONFIG", help="Config of a separate drafter.")] = None,
-    engine: Annotated[
-        str, typer.Option(metavar="NAME:VERSION", help="vllm, 1cat-vllm, sglang, llama.cpp, or other.")
-    ] = "vllm",
-    runner: Annotated[str | None, typer.Option(help="vLLM's model runner, v1 or v2, where known.")] = None,
-    hf_overrides: Annotated[str | None, typer.Option(metavar="JSON", help="As given to the server.")] = None,
-    allow_long_max_model_len: Annotated[
-        bool, typer.Option("--allow-long-max-model-len", help="The server runs with its long-length switch.")
-    ] = False,
-    tiers: Annotated[str | None, typer.Option(help="Prompt lengths, e.g. 6316,564577.")] = None,
-    output: Annotated[int, typer.Option(min=0, max=_TOKENS_MAX, help="Output tokens of each tier.")] = 0,
+    config: Config,
+    max_model_len: Limit = None,
+    speculation: Drafting = None,
+    draft: Drafter = None,
+    engine: Engine = "vllm",
+    runner: Runner = None,
+    hf_overrides: Overrides = None,
+    allow_long_max_model_len: LongSwitch = False,
+    tiers: Tiers = None,
+    output: Output = 0,
     as_json: AsJson = False,
 ) -> None:
     """Judge whether a model can be served, and speculate, at a context length; exit code 0 or 1.

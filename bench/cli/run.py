@@ -25,47 +25,55 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stder
 NoReport = Annotated[bool, typer.Option("--no-report", help="Measure only; ctxbench report does the rest.")]
 
 
+SuiteFile = Annotated[Path | None, typer.Argument(help="The suite file (TOML).")]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="RUN",
+        help="Go on with an interrupted run directory. A suite file is only needed with it "
+        "for values written in [route.server] env.",
+    ),
+]
+Only = Annotated[list[str] | None, typer.Option(help="Measure only this route (may be given several times).")]
+Force = Annotated[bool, typer.Option("--force", help="Go on although a check failed.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print all that would happen, commands too, and do nothing.")
+]
+VerifyCrossover = Annotated[
+    bool,
+    typer.Option(
+        "--verify-crossover",
+        help="Afterwards measure extrapolated crossovers: one long trial on each of their routes.",
+    ),
+]
+VerifyBudget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION",
+        help="Longest time for that, e.g. 90min. Default: what the suite's budget leaves, or as long "
+        "as its trials took.",
+    ),
+]
+OnFinish = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COMMAND",
+        help="Run this once when the run has ended, however it ended: CTXBENCH_RUN and "
+        "CTXBENCH_STATUS (finished, trouble, interrupted) are set. Instead of the suite's on_finish.",
+    ),
+]
+
+
 def run(
-    suite: Annotated[Path | None, typer.Argument(help="The suite file (TOML).")] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="RUN",
-            help="Go on with an interrupted run directory. A suite file is only needed with it "
-            "for values written in [route.server] env.",
-        ),
-    ] = None,
+    suite: SuiteFile = None,
+    resume: Resume = None,
     results: ResultsFolder = Path("results"),
-    route: Annotated[
-        list[str] | None, typer.Option(help="Measure only this route (may be given several times).")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Go on although a check failed.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print all that would happen, commands too, and do nothing.")
-    ] = False,
-    verify_crossover: Annotated[
-        bool,
-        typer.Option(
-            "--verify-crossover",
-            help="Afterwards measure extrapolated crossovers: one long trial on each of their routes.",
-        ),
-    ] = False,
-    verify_budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="Longest time for that, e.g. 90min. Default: what the suite's budget leaves, or as long "
-            "as its trials took.",
-        ),
-    ] = None,
-    on_finish: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COMMAND",
-            help="Run this once when the run has ended, however it ended: CTXBENCH_RUN and "
-            "CTXBENCH_STATUS (finished, trouble, interrupted) are set. Instead of the suite's on_finish.",
-        ),
-    ] = None,
+    route: Only = None,
+    force: Force = False,
+    dry_run: DryRun = False,
+    verify_crossover: VerifyCrossover = False,
+    verify_budget: VerifyBudget = None,
+    on_finish: OnFinish = None,
     no_report: NoReport = False,
     quiet: Quiet = False,
 ) -> None:

@@ -14,31 +14,41 @@ if TYPE_CHECKING:
     from bench.analysis.watch.journal import Seen
     from bench.analysis.watch.totals import Totals
     from bench.run.status import InFlight, Status
+    from bench.run.watch.watcher import Hearer
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print for machines: one JSON object a line.")]
+Source = Annotated[str, typer.Argument(help="The server or its metrics page; or the directory of a watch.")]
+Every = Annotated[float, typer.Option(min=0.02, max=3600, help="Seconds between two looks.")]
+For = Annotated[
+    str | None, typer.Option("--for", help="End after this time: 90, 90s, 10m, 8h. Default: Ctrl-C.")
+]
+Requests = Annotated[int | None, typer.Option(min=1, help="End after so many finished requests.")]
+Window = Annotated[
+    float, typer.Option(min=1, help="While requests overlap without end: seconds between two sums.")
+]
+Log = Annotated[str | None, typer.Option(help="The server's log: a file, docker:NAME or journal:UNIT.")]
+Out = Annotated[Path | None, typer.Option(help="Keep everything in this new run directory.")]
+EngineName = Annotated[str | None, typer.Option(help="vllm, sglang or llamacpp. Default: detected.")]
+KeyVariable = Annotated[
+    str | None, typer.Option(help="Environment variable that holds the key, if one is needed.")
+]
+CaFile = Annotated[str | None, typer.Option(help="Certificate authority of the server.")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Do not verify TLS.")]
 
 
 def watch(
-    url: Annotated[str, typer.Argument(help="The server or its metrics page; or the directory of a watch.")],
-    every: Annotated[float, typer.Option(min=0.02, max=3600, help="Seconds between two looks.")] = 1.0,
-    for_: Annotated[
-        str | None, typer.Option("--for", help="End after this time: 90, 90s, 10m, 8h. Default: Ctrl-C.")
-    ] = None,
-    requests: Annotated[int | None, typer.Option(min=1, help="End after so many finished requests.")] = None,
-    window: Annotated[
-        float, typer.Option(min=1, help="While requests overlap without end: seconds between two sums.")
-    ] = 60.0,
-    log: Annotated[
-        str | None, typer.Option(help="The server's log: a file, docker:NAME or journal:UNIT.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Keep everything in this new run directory.")] = None,
-    engine: Annotated[str | None, typer.Option(help="vllm, sglang or llamacpp. Default: detected.")] = None,
-    api_key_env: Annotated[
-        str | None, typer.Option(help="Environment variable that holds the key, if one is needed.")
-    ] = None,
-    ca_file: Annotated[str | None, typer.Option(help="Certificate authority of the server.")] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Do not verify TLS.")] = False,
+    url: Source,
+    every: Every = 1.0,
+    for_: For = None,
+    requests: Requests = None,
+    window: Window = 60.0,
+    log: Log = None,
+    out: Out = None,
+    engine: EngineName = None,
+    api_key_env: KeyVariable = None,
+    ca_file: CaFile = None,
+    insecure: Insecure = False,
     json: Json = False,
 ) -> None:
     """Watch a server that others use: reads its metrics page, never sends it a request to generate.
@@ -50,16 +60,12 @@ def watch(
     """
     from bench.analysis.watch.totals import Totals
     from bench.run.watch.kept import tell_again
-    from bench.run.watch.watcher import Hearer, WatchOrder
+    from bench.run.watch.watcher import WatchOrder
     from bench.run.watch.watcher import watch as watch_server
     from bench.wire.loop import run as run_loop
 
     totals = Totals()
-    hearer = Hearer(
-        seen=lambda seen: _print_seen(seen, json),
-        note=_note,
-        ended=lambda watched_s: _print_totals(totals, watched_s, json),
-    )
+    hearer = _hearer(totals, json)
     if not url.startswith(("http://", "https://")) and Path(url).is_dir():
         tell_again(Path(url), hearer, totals)
         return
@@ -103,6 +109,17 @@ def status(
     for line in _status_lines(found):
         name, colon, rest = line.partition(": ")
         print(hanging(name + colon, rest))
+
+
+def _hearer(totals: Totals, json: bool) -> Hearer:
+    """Prints what is seen as it is seen, and the totals at the end."""
+    from bench.run.watch.watcher import Hearer
+
+    return Hearer(
+        seen=lambda seen: _print_seen(seen, json),
+        note=_note,
+        ended=lambda watched_s: _print_totals(totals, watched_s, json),
+    )
 
 
 def _print_seen(seen: Seen, json: bool) -> None:

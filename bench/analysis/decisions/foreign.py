@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -17,6 +17,15 @@ from bench.errors import SuiteError
 from bench.records import Condition, Measurement, Reason, Verdict
 
 MAX_CHARS = 256 * 1024 * 1024
+_OVERLAP = "{}: the times hold under that load, not for a request alone"
+_BENCHY_NOTES = (
+    "TTFT is their e2e_ttft: the first chunk with text, as ours; ttfr is our first response",
+    "prompt and output lengths are the ones asked for, not the ones the server counted",
+    "decode is (tokens - 1) / (end - first token); where chunks were counted as tokens it is too low "
+    "under speculation",
+    "total is computed from TTFT and decode rate",
+    "cold prompts are taken as such: nothing proves that they missed the cache",
+)
 
 
 class Import(Struct, frozen=True, kw_only=True):
@@ -72,7 +81,7 @@ def read_vllm_bench(
         "acceptance, reuse and the server's state are unknown",
     ]
     if overlap:
-        notes.append("requests may have overlapped: the times hold under that load, not for a request alone")
+        notes.append(_OVERLAP.format("requests may have overlapped"))
     return Import(tool="vllm bench serve", measurements=_finish(rows, source, overlap), notes=tuple(notes))
 
 
@@ -111,47 +120,40 @@ def read_llama_benchy(text: str, *, source: str, route: str | None = None) -> Im
         where = f"{source}, benchmark {number}"
         if not isinstance(item, dict):
             raise SuiteError(f"{where}: not an object")
-        depth, prompt = (_whole(f"{where}, {k}", item.get(k)) for k in ("context_size", "prompt_size"))
+        depth = _whole(f"{where}, context_size", item.get("context_size"))
         if item.get("is_context_prefill_phase") or (depth and data.get("prefix_caching_enabled")):
             skipped += 1  # a context being filled, or a prompt behind a cached one: neither cold nor replay
             continue
         overlap |= item.get("concurrency") != 1
-        output = _whole(f"{where}, response_size", item.get("response_size"))
-        first, rate, response = (_values(item, k, where) for k in ("e2e_ttft", "tg_req_throughput", "ttfr"))
-        rate = rate or _values(item, "tg_throughput", where)
-        for i, ttft in enumerate(first):
-            tpot = 1 / rate[i] if i < len(rate) and rate[i] > 0 and output > 1 else None
-            rows.append(
-                {
-                    "route": name,
-                    "condition": "cold",
-                    "order": len(rows),
-                    "prompt_tokens": depth + prompt,
-                    "output_tokens": output,
-                    "ttft_s": ttft / 1000,
-                    "first_response_s": response[i] / 1000 if i < len(response) else None,
-                    "total_s": None if tpot is None else ttft / 1000 + (output - 1) * tpot,
-                    "tpot_s": tpot,
-                    "failed": None,
-                }
-            )
+        for row in _benchy_rows(where, item, depth):
+            rows.append({"route": name, "condition": "cold", "order": len(rows), **row})
     if not rows:
         raise SuiteError(f"{source}: no run in this report has a time to first token of a cold prompt")
-    notes = [
-        "TTFT is their e2e_ttft: the first chunk with text, as ours; ttfr is our first response",
-        "prompt and output lengths are the ones asked for, not the ones the server counted",
-        "decode is (tokens - 1) / (end - first token); where chunks were counted as tokens it is too low "
-        "under speculation",
-        "total is computed from TTFT and decode rate",
-        "cold prompts are taken as such: nothing proves that they missed the cache",
-    ]
+    notes: tuple[str, ...] = _BENCHY_NOTES
     if skipped:
-        notes.append(
-            f"{skipped} entries left out: prompts behind a cached context are neither cold nor replay"
-        )
+        left_out = "entries left out: prompts behind a cached context are neither cold nor replay"
+        notes = (*notes, f"{skipped} {left_out}")
     if overlap:
-        notes.append("several requests ran at once: the times hold under that load, not for a request alone")
-    return Import(tool="llama-benchy", measurements=_finish(rows, source, overlap), notes=tuple(notes))
+        notes = (*notes, _OVERLAP.format("several requests ran at once"))
+    return Import(tool="llama-benchy", measurements=_finish(rows, source, overlap), notes=notes)
+
+
+def _benchy_rows(where: str, item: dict[str, Any], depth: int) -> Iterator[dict[str, Any]]:
+    """The runs of one entry."""
+    prompt, output = (_whole(f"{where}, {key}", item.get(key)) for key in ("prompt_size", "response_size"))
+    first, rate, response = (_values(item, key, where) for key in ("e2e_ttft", "tg_req_throughput", "ttfr"))
+    rate = rate or _values(item, "tg_throughput", where)
+    for i, ttft in enumerate(first):
+        tpot = 1 / rate[i] if i < len(rate) and rate[i] > 0 and output > 1 else None
+        yield {
+            "prompt_tokens": depth + prompt,
+            "output_tokens": output,
+            "ttft_s": ttft / 1000,
+            "first_response_s": response[i] / 1000 if i < len(response) else None,
+            "total_s": None if tpot is None else ttft / 1000 + (output - 1) * tpot,
+            "tpot_s": tpot,
+            "failed": None,
+        }
 
 
 def _finish(rows: Sequence[dict[str, Any]], source: str, overlap: bool) -> tuple[Measurement, ...]:

@@ -45,8 +45,8 @@ def times(exchange: Exchange, output_tokens: int | None, served_s: float | None 
     text = [place for place, chars in enumerate(chunks.chars) if chars > 0]
     first_response = _first_response(exchange)
     if not text:
-        why = exchange.failure.message if exchange.failure else "no chunk with text"
-        missing = dict.fromkeys(("ttft_s", "total_s", "decode_tok_s", "tpot_s", "icl_p50_s"), why)
+        textless = exchange.failure.message if exchange.failure else "no chunk with text"
+        missing = dict.fromkeys(("ttft_s", "total_s", "decode_tok_s", "tpot_s", "icl_p50_s"), textless)
         return Times(first_response_s=first_response, absent=missing)
     first, last = text[0], text[-1]
     at = chunks.at_ns
@@ -55,30 +55,15 @@ def times(exchange: Exchange, output_tokens: int | None, served_s: float | None 
     c0 = max(1, chunks.tokens[first]) if tokens_seen else 1
     tail = _unseen_tail(exchange, last, output_tokens)
     span_s = (at[end if tail else last] - at[first]) / NS
-    absent: dict[str, str] = {}
-    rate: float | None = None
     uncertain_s = max(client_uncertainty_s(exchange.client) or FLOOR_S, (served_s or 0.0) - span_s)
-    hidden = len(text) > 1 and 0 < span_s <= uncertain_s
-    if len(text) < 2:
-        absent["decode_tok_s"] = "fewer than two text chunks"
-    elif output_tokens is None:
-        absent["decode_tok_s"] = "the number of output tokens is unknown"
-    elif span_s <= 0 or output_tokens <= c0:
-        absent["decode_tok_s"] = "all text arrived at once"
-    elif hidden:
-        known, seen = f"±{uncertain_s * 1000:.1f} ms", f"{span_s * 1000:.2f} ms"
-        absent["decode_tok_s"] = f"the decode time, {seen}, is known to {known} only"
-    else:
-        rate = (output_tokens - c0) / span_s
-    if rate is None:
-        absent["tpot_s"] = absent["decode_tok_s"]
+    hidden_s = uncertain_s if len(text) > 1 and 0 < span_s <= uncertain_s else None
+    why = _without_rate(len(text), output_tokens, c0, span_s, hidden_s)
+    rate = (output_tokens - c0) / span_s if why is None and output_tokens is not None else None
+    absent = {} if why is None else {"decode_tok_s": why, "tpot_s": why}
+    if why is not None and (len(text) < 2 or hidden_s is not None):
+        absent["icl_p50_s"] = why
     gaps = np.diff(np.array([at[place] for place in text], dtype=np.float64)) / NS
-    if not len(gaps):
-        absent["icl_p50_s"] = "fewer than two text chunks"
-    elif hidden:
-        absent["icl_p50_s"] = absent.get("decode_tok_s", "")
-        gaps = gaps[:0]
-    gaps.sort()
+    gaps = np.sort(gaps) if hidden_s is None else gaps[:0]
     return Times(
         ttft_s=at[first] / NS,
         first_response_s=first_response,
@@ -90,11 +75,26 @@ def times(exchange: Exchange, output_tokens: int | None, served_s: float | None 
         icl_p50_s=_quantile(gaps, 0.50),
         icl_p99_s=_quantile(gaps, 0.99),
         icl_max_s=_quantile(gaps, 1.0),
-        hidden_s=uncertain_s if hidden else None,
+        hidden_s=hidden_s,
         unseen_tail=tail,
         arrivals=len({at[place] for place in text}),
         absent=absent,
     )
+
+
+def _without_rate(
+    text_chunks: int, output_tokens: int | None, c0: int, span_s: float, hidden_s: float | None
+) -> str | None:
+    """Why there is no decode rate; `None`: there is one."""
+    if text_chunks < 2:
+        return "fewer than two text chunks"
+    if output_tokens is None:
+        return "the number of output tokens is unknown"
+    if span_s <= 0 or output_tokens <= c0:
+        return "all text arrived at once"
+    if hidden_s is not None:
+        return f"the decode time, {span_s * 1000:.2f} ms, is known to ±{hidden_s * 1000:.1f} ms only"
+    return None
 
 
 def _quantile(ordered: np.ndarray, share: float) -> float | None:
