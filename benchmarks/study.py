@@ -3,9 +3,10 @@
     python -m benchmarks.study [waves [requests in each]]
 
 Waves of 32 requests, released together: some 1 s to the first token, then 256 tokens at 100 tokens a
-second in chunks of 1 to 5. The server's own time is from the arrival of a wave's first request to its
-last chunk, as its `/truth` says; what is beyond it is everything else: starting, composing prompts,
-checks, settling, the journal. The report is made afterwards by a command of its own.
+second in chunks of 1 to 5. The server's own time is the time in which it had a request, the check's
+small one included: from the arrival to the last chunk, as its `/truth` says. What is beyond it is
+everything else: starting, composing prompts, checks, settling, the journal. The report is made
+afterwards by a command of its own.
 """
 
 from __future__ import annotations
@@ -128,12 +129,13 @@ def run_study(folder: Path, base_url: str, waves: int, together: int) -> list[di
     measured = spent.run("run", str(suite), "--results", str(results), "--no-report", "--quiet")
     [path] = [each for each in results.iterdir() if each.is_dir()]
     reported = spent.run("report", str(path))
-    truth = [one for one in run(told(base_url))["requests"] if one["max_tokens"] == OUTPUT]
+    served = run(told(base_url))["requests"]
+    truth = [one for one in served if one["max_tokens"] == OUTPUT]
     exchanges = [one for one in read_entries(path) if isinstance(one, Exchange) and one.purpose == "trial"]
     assert len(exchanges) == len(truth) == waves * together, (len(exchanges), len(truth))
     assert all(one.failure is None for one in exchanges)
     truth.sort(key=lambda one: one["arrived_ns"])
-    server_s = sum(own_time_s(truth[first : first + together]) for first in range(0, len(truth), together))
+    server_s = busy_s(served)
     errors_ms = np.array(ttft_errors_ms(exchanges, truth))
     nothing = {"server_s": 0.0, "beyond_server_s": 0.0, "ttft_mean_error_ms": 0.0, "ttft_p99_error_ms": 0.0}
     return [
@@ -150,10 +152,14 @@ def run_study(folder: Path, base_url: str, waves: int, together: int) -> list[di
     ]
 
 
-def own_time_s(wave: list[Any]) -> float:
-    """From the first request's arrival to the last chunk."""
-    last_ns = max(one["chunk_sent_ns"][-1] for one in wave)
-    return float(last_ns - min(one["arrived_ns"] for one in wave)) / 1e9
+def busy_s(served: list[Any]) -> float:
+    """Seconds in which at least one request had arrived and not yet sent its last chunk."""
+    busy_ns, until_ns = 0, 0
+    for one in sorted(served, key=lambda one: one["arrived_ns"]):
+        last_ns = max(one["chunk_sent_ns"], default=one["arrived_ns"])
+        busy_ns += max(0, last_ns - max(one["arrived_ns"], until_ns))
+        until_ns = max(until_ns, last_ns)
+    return busy_ns / 1e9
 
 
 def ttft_errors_ms(exchanges: list[Exchange], truth: list[Any]) -> list[float]:

@@ -86,22 +86,29 @@ def _corpus(name: str, text: str, notes: Iterable[str] = ()) -> Corpus:
 
 
 def _synthetic(name: str, cache: Path | None) -> Corpus:
-    note = "synthetic text: timing only, acceptance measured on it means little"
+    notes = ("synthetic text: timing only, acceptance measured on it means little",)
     stem = cache / "corpora" / f"{name}-v{synthetic.VERSION}-{SYNTHETIC_CHARS}" if cache else None
-    kept = read_json(stem.with_suffix(".json")) if stem else None
-    if stem and kept:
-        try:
-            text = stem.with_suffix(".txt").read_bytes().decode()
-        except (OSError, UnicodeDecodeError):
-            text = ""
-        corpus = _corpus(name, text, (note,))
-        if corpus.sha256 == kept.get("sha256"):
-            return corpus
+    if stem and (kept := _kept(name, stem, notes)):
+        return kept
     make = synthetic.prose if name == "synthetic" else synthetic.code
-    corpus = _corpus(name, make(SYNTHETIC_CHARS), (note,))
+    corpus = _corpus(name, make(SYNTHETIC_CHARS), notes)
     if stem and write_bytes(stem.with_suffix(".txt"), corpus.text.encode()):
         write_json(stem.with_suffix(".json"), {"sha256": corpus.sha256})
     return corpus
+
+
+def _kept(name: str, stem: Path, notes: tuple[str, ...]) -> Corpus | None:
+    """The text in the cache, when it is whole. It is proven as it was read: encoded once more it would
+    stand in memory a third time."""
+    told = read_json(stem.with_suffix(".json"))
+    try:
+        raw = stem.with_suffix(".txt").read_bytes()
+    except OSError:
+        return None
+    sha256 = hashlib.sha256(raw).hexdigest()
+    if told is None or told.get("sha256") != sha256:
+        return None
+    return Corpus(name=name, sha256=sha256, text=raw.decode(), notes=notes)
 
 
 def _walk(root: Path) -> Iterator[Path]:

