@@ -114,6 +114,31 @@ def test_the_decode_law_gives_back_step_times_between_and_beyond_tiers() -> None
     assert law.longest_output == 512 and law.tiers == 3
 
 
+def test_beyond_its_tiers_the_spread_of_a_step_time_is_that_of_the_line_through_them() -> None:
+    """Two tiers at contexts 1,050.5 and 3,050.5: at 5,050.5 the line is 2 t2 - t1, at 50.5 it is 1.5 t1 - t2 / 2."""
+    near = [trial(tpot=t, tier=1_000, number=i) for i, t in enumerate((0.019, 0.020, 0.021))]
+    far = [trial(tpot=t, tier=3_000, number=i) for i, t in enumerate((0.037, 0.040, 0.043))]
+    law = decode.fit([*near, *far])["a"]
+    assert law.half_at(np.array([1_050.5, 3_050.5])) == pytest.approx([0.001, 0.003])
+    assert law.at(5_050.5) == pytest.approx(0.06)
+    assert law.half_at(5_050.5) == pytest.approx(np.hypot(2 * 0.003, 0.001))
+    assert law.half_at(50.5) == pytest.approx(np.hypot(1.5 * 0.001, 0.5 * 0.003))
+    one = decode.fit(near)["a"]
+    assert one.half_at(10_000.0) == pytest.approx(0.001)  # of a slope nothing is known: a warning says so
+
+
+def test_the_map_of_two_tiers_says_that_only_the_scatter_of_the_trials_is_known() -> None:
+    few = [row for row in rows(noise=0.05) if row.tier in TIERS[:2]]
+    found = the_map(few)
+    for route in found.routes:
+        assert any(
+            t.startswith(f"{route}: two tiers") and "only that of the trials" in t for t in found.warnings
+        )
+    assert 0 < found.certain.mean() < 1
+    single = the_map([row for row in few if row.repeat == 1])
+    assert not single.certain.any()
+
+
 def test_one_tier_or_decode_that_quickens_gives_no_slope() -> None:
     one = decode.fit([trial()])["a"]
     assert one.slope_s == 0 and "unknown" in one.warnings[0]

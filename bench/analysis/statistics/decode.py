@@ -44,6 +44,8 @@ class DecodeLaw(Struct, frozen=True, kw_only=True):
     slope_s: float
     """d1: seconds per token for each token of context; 0 with a single tier."""
     samples: int
+    slope_weights: tuple[float, ...] = ()
+    """How far d1 moves with a relative change of each tier's step time; empty with a single tier."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -64,10 +66,22 @@ class DecodeLaw(Struct, frozen=True, kw_only=True):
         return np.maximum(moved, 0.05 * inside)  # far below the first tier a line can reach 0
 
     def half_at(self, context: float | Floats) -> Floats:
-        """Half of the spread there, in proportion to the step time outside; NaN where unknown."""
+        """Half of the spread there; NaN where unknown.
+
+        Between tiers in proportion to the step time. Outside, the spreads of all tiers move the slope,
+        and that of the nearest tier its end, too: squares are added. One tier says nothing of a slope, so
+        its spread stays in proportion.
+        """
         share = [math.nan if h is None else h / t for h, t in zip(self.half_s, self.tpot_s, strict=True)]
-        found: Floats = np.interp(np.asarray(context, dtype=float), self.contexts, share) * self.at(context)
-        return found
+        asked = np.asarray(context, dtype=float)
+        inside: Floats = np.interp(asked, self.contexts, share) * self.at(asked)
+        if not self.slope_weights:
+            return inside
+        beyond = asked - np.clip(asked, self.contexts[0], self.contexts[-1])
+        nearest = np.where(beyond < 0, 0, self.tiers - 1)[..., None] == np.arange(self.tiers)
+        pulls = np.where(nearest, self.tpot_s, 0.0) + beyond[..., None] * np.array(self.slope_weights)
+        outside: Floats = np.sqrt(np.sum((pulls * np.array(share)) ** 2, axis=-1))
+        return np.where(beyond == 0, inside, outside)
 
 
 def fit(measurements: Iterable[Measurement]) -> dict[str, DecodeLaw]:
@@ -115,12 +129,14 @@ def _law(route: str, tiers: dict[int, list[Measurement]]) -> DecodeLaw:
     rows = [row for tier in tiers.values() for row in tier]
     samples = sum(len(r) for r in tiers.values())
     base, slope, warnings = float(times[0]), 0.0, []
+    weights: tuple[float, ...] = ()
     if len(points) >= 2:
         # relative errors: a slow tier must not outweigh a fast one
         design = np.stack([np.ones_like(contexts), contexts], axis=1) / times[:, None]
         scale = np.array([1.0, 1.0 / contexts.max()])
-        solution = np.linalg.lstsq(design * scale, np.ones_like(times), rcond=None)[0] * scale
-        base, slope = float(solution[0]), float(solution[1])
+        inverse = np.linalg.pinv(design * scale) * scale[:, None]
+        base, slope = map(float, inverse.sum(axis=1))
+        weights = tuple(map(float, inverse[1]))
         misfit = float(np.max(np.abs((base + slope * contexts) / times - 1)))
         if misfit > 0.1:
             warnings.append(f"the step time is no line over context: the law misses a tier by {misfit:.0%}")
@@ -139,5 +155,6 @@ def _law(route: str, tiers: dict[int, list[Measurement]]) -> DecodeLaw:
         longest_output=max(row.output_tokens or 0 for row in rows),
         longest_prompt=max(row.prompt_tokens or row.tier for row in rows),
         samples=samples,
+        slope_weights=weights,
         warnings=tuple(warnings),
     )

@@ -9,7 +9,8 @@ Fitted by least squares on relative errors to the tiers' medians over valid cold
 timing varies in proportion to its length, and a median is not moved by one slow trial nor by delays
 that only ever add. Intervals are Student's t with the spread of the trials around the law.
 None of the three costs can be negative: a term that comes out so is left out, and so is `a` when
-there are two tiers only (over long prompts it is the smallest). One tier gives no law, and says so.
+there are two tiers only (over long prompts it is the smallest): the law then goes through both, and
+intervals know of the scatter of the trials alone. One tier gives no law, and says so.
 """
 
 from __future__ import annotations
@@ -257,7 +258,10 @@ def _with_residuals(
         if abs(miss) > _OFF
     ]
     if len(law.tiers) < 3:
-        warnings.append("two tiers: the law goes through both whatever it is; a third would test it")
+        warnings.append(
+            "two tiers fit a law exactly: no scatter of the law can be told, only that of the trials; "
+            "a third would test it"
+        )
     if 2 not in law.terms:
         warnings.append("no cost of attention shows among these tiers: do not extrapolate beyond them")
     if law.freedom < 1:
