@@ -115,7 +115,7 @@ def test_the_decode_law_gives_back_step_times_between_and_beyond_tiers() -> None
 
 
 def test_beyond_its_tiers_the_spread_of_a_step_time_is_that_of_the_line_through_them() -> None:
-    """Two tiers at contexts 1,050.5 and 3,050.5: at 5,050.5 the line is 2 t2 - t1, at 50.5 it is 1.5 t1 - t2 / 2."""
+    """Tiers at contexts 1,050.5 and 3,050.5: at 5,050.5 the line is 2 t2 - t1, at 50.5 1.5 t1 - t2 / 2."""
     near = [trial(tpot=t, tier=1_000, number=i) for i, t in enumerate((0.019, 0.020, 0.021))]
     far = [trial(tpot=t, tier=3_000, number=i) for i, t in enumerate((0.037, 0.040, 0.043))]
     law = decode.fit([*near, *far])["a"]
