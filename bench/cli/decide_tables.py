@@ -231,6 +231,7 @@ def _says_point(texts: Sequence[str]) -> bool:
 def comparison_table(found: Sequence[Comparison]) -> str:
     """New against base, one row a quantity, called as in the rules of `gate`."""
     from bench.analysis.decisions.gate import QUANTITIES
+    from bench.analysis.statistics.compare import MARKS
 
     words = {field: word for word, field in QUANTITIES.items()}
     tasks = several([one.task for one in found])
@@ -242,7 +243,7 @@ def comparison_table(found: Sequence[Comparison]) -> str:
             f"{one.tier:,}",
             one.condition,
             words.get(one.quantity, one.quantity),
-            "~" if one.verdict == "~" else span(one.ratio, 3),
+            MARKS[one.lacking] if one.verdict == "~" else span(one.ratio, 3),
             quantity(one.difference, _UNITS.get(one.quantity, ""), spread=one.ratio is None),
             "-" if one.p_value is None else "<0.001" if one.p_value < 0.001 else f"{one.p_value:.3f}",
             one.verdict,
@@ -254,8 +255,18 @@ def comparison_table(found: Sequence[Comparison]) -> str:
     if tasks:
         head.insert(3, "task")
     cells = len({_cell(one) for one in found})
-    points = "\n\npp: percentage points" if any(row[-3].endswith(" pp") for row in rows) else ""
-    return table(head, rows) + notes(_comparison_texts(found, words), cells) + points
+    keys = [text for mark, text in _KEYS.items() if any(row[-4] == mark for row in rows)]
+    if any(row[-3].endswith(" pp") for row in rows):
+        keys.append("pp: percentage points")
+    key = "\n\n" + "\n".join(keys) if keys else ""
+    return table(head, rows) + notes(_comparison_texts(found, words), cells) + key
+
+
+_KEYS = {
+    "~": "~: no difference, by the test nor by the interval",
+    "~t": "~t: no difference by the test; the interval shows one",
+    "~i": "~i: no difference by the interval; the test finds one",
+}
 
 
 def _cell(one: Comparison) -> str:

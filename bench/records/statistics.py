@@ -107,6 +107,9 @@ class Comparison(Struct, frozen=True, kw_only=True):
     paired: bool = False
     verdict: Literal["higher", "lower", "~", "undecided"]
     """`~`: no difference found; `undecided`: too few trials to say."""
+    lacking: Literal["test", "interval", "both", "trials"] | None = None
+    """Which condition of a difference is not met: the test finds none, the interval holds 1 (0 where there
+    is no ratio), both, or there are too few trials for a test; `None` where there is a difference."""
     warnings: tuple[str, ...] = ()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from bench.report import answers, markdown, reused, sources, words
+from bench.report import answers, compared, markdown, reused, sources, words
 from bench.report.choice import choices, said, why
 from bench.report.conditions import client_table
 from bench.report.content import Content
@@ -73,7 +73,7 @@ def _performance(content: Content) -> dict[str, Any]:
         "columns": [QUANTITIES[key] for key in TABLE],
         "reading": markdown.READING,
         "levels": _present(level_table(content)),
-        "compared": _present(words.comparison_table(content), acceptance_table(content)),
+        "compared": _present(compared.table_of(content), acceptance_table(content)),
         "crossovers": [*words.crossover_lines(content), *words.verified_lines(content)],
         "reused": {
             "title": reused.title(content.reuse) if content.reuse is not None else "",

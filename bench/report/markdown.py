@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from bench.records import Measurement
-from bench.report import answers, reused, sources, words
+from bench.report import answers, compared, reused, sources, words
 from bench.report.choice import choice_table
 from bench.report.conditions import client_table
 from bench.report.content import Content
@@ -50,7 +50,7 @@ def render(content: Content, pictures: Iterable[str] = ()) -> str:
         ),
         _reused(content, list(pictures)),
         sections_of(
-            words.comparison_table(content),
+            compared.table_of(content),
             acceptance_table(content),
             answers.needle_table(content),
             answers.greedy_table(content),

@@ -161,19 +161,28 @@ def spread(one: Estimate | None, unit: str = "") -> str:
     return "A single trial: no spread."
 
 
+_LACKING = {
+    "test": "No difference is shown: the interval is without 1, but the test finds none.",
+    "interval": "No difference is shown: the test finds one, but the interval holds 1.",
+    "both": "No difference is shown: the test finds none, and the interval holds 1.",
+    "trials": f"No test below {MINIMUM} trials a side.",
+    None: "",
+}
+"""Which condition of a difference is not met."""
+
+
 def comparison(one: Comparison, content: Content) -> str:
     """Of a ratio of the comparison table."""
     quantity = QUANTITIES[one.quantity]
     both = tuple(m for m in content.measurements if m.route in {one.route, one.base} and m.verdict.valid)
-    test = (
-        f"p = {one.p_value:.2g} ({one.test})." if one.p_value is not None else "; ".join(one.warnings) + "."
-    )
+    test = f"p = {one.p_value:.2g} ({one.test})." if one.p_value is not None else ""
     parts = [
         f"{quantity.label} of {one.route} / of {one.base}, medians.",
         "The trials share prompts." if one.paired else "",
         quantity.definition,
         spread(one.ratio),
-        test if test != "." else "",
+        test,
+        _LACKING[one.lacking],
         f"Witness: {witnesses(both, one.quantity) or 'the medians of both routes'}.",
     ]
     return " ".join(part for part in parts if part)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from bench.report import reused, words
+from bench.report import compared, reused, words
 from bench.report.content import Content
 from bench.report.grid import Grid, Row, Value, grid
 from bench.report.levels import terminal_levels
@@ -96,18 +96,18 @@ def _narrow() -> Iterator[tuple[tuple[str, ...], bool]]:
 
 def comparison(content: Content, width: int = WIDTH, prose: int = WIDTH) -> str:
     """Routes side by side in `width` columns, with a note in `prose` columns; empty without a comparison."""
-    rows = words.comparison_rows(content)
+    rows = compared.rows_of(content)
     if not rows:
         return ""
     several = len({row[1] for row in rows}) > 1
-    kept = [i for i in words.filled(rows) if i != 1 or several]
+    kept = [i for i in compared.filled(rows) if i != 1 or several]
     text: list[str] = []
     for name, spreads in ((40, True), (20, True), (12, True), (40, False), (20, False), (12, False)):
-        lines = [[_fitted(row[i], i, name, spreads) for i in kept] for row in [words.COMPARISON_HEAD, *rows]]
-        text = _aligned(lines, {place for place, i in enumerate(kept) if i in words.COMPARISON_RIGHT})
+        lines = [[_fitted(row[i], i, name, spreads) for i in kept] for row in [compared.HEAD, *rows]]
+        text = _aligned(lines, {place for place, i in enumerate(kept) if i in compared.RIGHT})
         if max(map(len, text)) + 2 <= width:
             break
-    note = words.COMPARISON_NOTE
+    note = compared.NOTE
     if not spreads:
         note = note.replace("with their spread", "(no room for their spread: see report.md)")
     against = "" if several else f" with {rows[0][1]}"

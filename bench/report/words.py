@@ -9,18 +9,15 @@ from statistics import median
 from bench.analysis.decisions.claims import hedge
 from bench.analysis.decisions.verified import sentence
 from bench.analysis.statistics.prefill import PrefillLaw
-from bench.records import Comparison, Crossover, Estimate, Measurement, Reason
+from bench.records import Crossover, Measurement, Reason
 from bench.report import sources
 from bench.report.content import Content, called, cells
 from bench.report.escape import visible
 from bench.report.levels import concurrency_line
 from bench.report.limit import limit_lines
-from bench.report.quantities import MISSING, QUANTITIES, significant, write
+from bench.report.quantities import QUANTITIES, significant, write
 from bench.report.run_pass import Run
-from bench.report.told import Table, Told
-
-COMPARED = ("ttft_s", "decode_tok_s", "total_s")
-"""Quantities that stand in the comparison table."""
+from bench.report.told import Told
 
 
 def reason_text(reason: Reason) -> str:
@@ -129,92 +126,6 @@ def _claimed(one: Crossover) -> str:
 
 def _basis(one: Crossover) -> str:
     return f" ({one.samples[0]} and {one.samples[1]} trials)"
-
-
-def factor(estimate: Estimate) -> str:
-    """A ratio with its spread: `3.56x (3.50-3.66)`."""
-    text = f"{estimate.value:.2f}x"
-    if estimate.low is not None and estimate.high is not None:
-        low, high = f"{estimate.low:.2f}", f"{estimate.high:.2f}"
-        text += f" ({low}-{high})" if low != high else f" ({low})"
-    return text
-
-
-def signed(estimate: Estimate, unit: str) -> str:
-    """A difference with its sign: `+146 s`."""
-    sign = "+" if estimate.value >= 0 else "-"
-    return f"{sign}{significant(abs(estimate.value), 3)} {unit}"
-
-
-COMPARISON_HEAD = ("route", "against", "tier", "condition", "TTFT", "", "decode", "total")
-COMPARISON_RIGHT = (2, 5)
-"""Columns of numbers."""
-COMPARISON_NOTE = (
-    "ratios of medians with their spread; ~ no difference found (one takes the test and a spread without 1), "
-    "? too few trials for a test"
-)
-
-
-def comparison_table(content: Content) -> Table | None:
-    """Routes side by side; `None` where there is nothing to compare."""
-    rows = tuple(comparison_rows(content))
-    if not rows:
-        return None
-    kept = filled(rows)
-    note = f"{COMPARISON_NOTE[0].upper()}{COMPARISON_NOTE[1:]}. {sources.COMPARED}"
-    return Table(
-        title="Comparison",
-        head=tuple(COMPARISON_HEAD[i] or "later by" for i in kept),
-        rows=tuple(tuple(row[i] for i in kept) for row in rows),
-        note=note,
-        right=tuple(place for place, i in enumerate(kept) if i in COMPARISON_RIGHT),
-    )
-
-
-def filled(rows: Sequence[Sequence[str]]) -> list[int]:
-    """The columns in which any row has a text."""
-    return [i for i, column in enumerate(zip(*rows, strict=True)) if any(column)]
-
-
-def comparison_rows(content: Content) -> list[tuple[str, ...]]:
-    """One row per cell and pair of routes, under `COMPARISON_HEAD`: ratios, and the TTFT difference."""
-    grouped: dict[tuple[str, int, str, str, str], dict[str, Comparison]] = {}
-    for one in content.comparisons:
-        if one.quantity in COMPARED:
-            key = (one.task, one.tier, one.condition, one.route, one.base)
-            grouped.setdefault(key, {})[one.quantity] = one
-    rows: list[tuple[str, ...]] = []
-    for (task, tier, condition, route, base), found in grouped.items():
-        place = condition + (f" {visible(task, 60)}" if _tasks(content) > 1 else "")
-        ttft = found.get("ttft_s")
-        rows.append(
-            (
-                visible(route, 60),
-                visible(base, 60),
-                Told(f"{tier:,}", sources.PLANNED),
-                place,
-                _ratio(ttft, content),
-                _later(ttft),
-                _ratio(found.get("decode_tok_s"), content),
-                _ratio(found.get("total_s"), content),
-            )
-        )
-    return rows
-
-
-def _later(ttft: Comparison | None) -> str:
-    """The difference of TTFT, `+146 s`; empty where none was found."""
-    if ttft is None or ttft.difference is None or ttft.verdict == "~":
-        return ""
-    return Told(signed(ttft.difference, "s"), sources.difference(ttft))
-
-
-def _ratio(one: Comparison | None, content: Content) -> str:
-    """`3.56x (3.50-3.66)`, with `~` where nothing differs and `?` where no test was possible."""
-    if one is None or one.ratio is None:
-        return MISSING
-    mark = {"~": "~ ", "undecided": "? "}.get(one.verdict, "")
-    return Told(mark + factor(one.ratio), sources.comparison(one, content))
 
 
 def crossover_lines(content: Content) -> list[str]:

@@ -46,28 +46,31 @@ def test_a_real_difference_is_called_with_its_direction_and_ratio() -> None:
     assert ttft.ratio is not None and ttft.ratio.spread == "interval"
     assert (ttft.ratio.low or 0) < 1.2 < (ttft.ratio.high or 0)
     assert found["decode_tok_s"].verdict == "~"
+    assert ttft.lacking is None
     assert {c.verdict for c in compare(_pair(8, 0.8, 1), "b") if c.quantity == "ttft_s"} == {"lower"}
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "said"),
+    ("a", "b", "lacking", "said"),
     [
         (
             (13.5, 8.3, 3.2, 0.7, 2.2, 4.3),
             (0.3, 1.5, 1.5, 2.0, 0.3, 0.5),
+            "interval",
             "the test finds a difference (p 0.02)",
         ),
-        ((3.1, 0.9, 2.7, 2.8, 1.1, 1.8), (0.6, 4.1, 0.7, 0.8, 0.5, 0.8), "the test none (p 0.065)"),
+        ((3.1, 0.9, 2.7, 2.8, 1.1, 1.8), (0.6, 4.1, 0.7, 0.8, 0.5, 0.8), "test", "the test none (p 0.065)"),
     ],
 )
 def test_a_difference_needs_both_and_the_note_says_which_is_lacking(
-    a: tuple[float, ...], b: tuple[float, ...], said: str
+    a: tuple[float, ...], b: tuple[float, ...], lacking: str, said: str
 ) -> None:
     rows = [
         trial(route, ttft, number=i) for route, side in (("a", a), ("b", b)) for i, ttft in enumerate(side)
     ]
     (ttft,) = [one for one in compare(rows, "b") if one.quantity == "ttft_s"]
     assert ttft.verdict == "~" and said in ttft.warnings[0]
+    assert ttft.lacking == lacking
 
 
 def test_digits_that_no_clock_has_are_ties() -> None:
@@ -75,13 +78,14 @@ def test_digits_that_no_clock_has_are_ties() -> None:
     rows = [trial("b", t, number=i) for i, t in enumerate((1.0, 1.1, 1.2, 1.3, 1.4))]
     moved = [structs.replace(row, route="a", ttft_s=(row.ttft_s or 0) * (1 + 1e-12)) for row in rows]
     (ttft,) = [one for one in compare([*rows, *moved], "b") if one.quantity == "ttft_s"]
-    assert (ttft.verdict, ttft.p_value) == ("~", 1.0)
+    assert (ttft.verdict, ttft.p_value, ttft.lacking) == ("~", 1.0, "both")
     assert ttft.difference is not None and ttft.difference.value == 0
 
 
 def test_below_five_trials_nothing_is_called() -> None:
     for one in compare(_pair(4, 3.0, 2), "b"):
         assert (one.verdict, one.p_value, one.test) == ("undecided", None, None)
+        assert one.lacking == "trials"
         assert one.warnings == ("no test below 5 trials a side: there are 4 and 4",)
         assert one.ratio is not None and one.ratio.spread == "range"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -262,6 +263,22 @@ def test_a_note_names_the_quantity_it_is_true_of() -> None:
     some = comparison_table([one("ttft_s"), one("kv_usage_peak", "no test below 5")])
     assert "- a, 512 cold: kv_usage: no test below 5" in some
     assert "- a, 512 cold: no test below 5" in comparison_table([one("kv_usage_peak", "no test below 5")])
+
+
+def test_a_quantity_without_a_difference_says_which_condition_lacks() -> None:
+    def one(quantity: str, lacking: Literal["test", "interval", "both"]) -> Comparison:
+        ratio = Estimate(value=1.1, low=1.01, high=1.2, spread="interval", samples=6)
+        return Comparison(
+            route="a", base="a", tier=512, condition="cold", quantity=quantity, verdict="~", lacking=lacking,
+            ratio=ratio, p_value=0.1,
+        )  # fmt: skip
+
+    text = comparison_table([one("ttft_s", "test"), one("total_s", "interval")])
+    cells = [line.split()[4] for line in text.splitlines() if line.startswith("a  ")]
+    assert cells == ["~t", "~i"]
+    assert "~t: no difference by the test; the interval shows one" in text
+    assert "~i: no difference by the interval; the test finds one" in text
+    assert "~:" not in text
 
 
 def test_shares_differ_in_percentage_points_and_names_stay_whole() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 import pytest
 import report_samples as samples
 
 from bench.records import Crossover, Measurement, Reason, Verdict
-from bench.report import words
+from bench.report import compared, words
 from bench.report.grid import grid
 from bench.report.quantities import significant, spread_percent, write
 from bench.report.tables import WIDTH, comparison, performance, terminal
+from bench.report.told import Told
 
 
 def row(text: str, *names: str) -> str:
@@ -108,8 +111,8 @@ def test_ratios_without_room_for_their_spread_do_not_promise_it() -> None:
 
 def test_a_column_without_any_entry_is_left_out_of_the_comparison() -> None:
     same = msgspec.structs.replace(samples.COMPARISONS[1], verdict="~")
-    several = words.comparison_table(samples.content())
-    alike = words.comparison_table(samples.content(comparisons=(same,)))
+    several = compared.table_of(samples.content())
+    alike = compared.table_of(samples.content(comparisons=(same,)))
     assert several is not None and several.head[5] == "later by" and several.right == (2, 5)
     assert alike is not None and "later by" not in alike.head and alike.right == (2,)
     assert {len(row) for row in alike.rows} == {len(alike.head)} == {7}
@@ -201,14 +204,34 @@ def test_a_crossover_is_one_sentence_with_its_limits(one: Crossover, said: str) 
 
 
 def test_no_difference_is_a_tilde_in_comparisons() -> None:
-    same = msgspec.structs.replace(samples.COMPARISONS[1], verdict="~")
-    few = msgspec.structs.replace(samples.COMPARISONS[0], verdict="undecided")
-    (row,) = words.comparison_rows(samples.content(comparisons=(same, few)))
+    same = msgspec.structs.replace(samples.COMPARISONS[1], verdict="~", lacking="both")
+    few = msgspec.structs.replace(samples.COMPARISONS[0], verdict="undecided", lacking="trials")
+    (row,) = compared.rows_of(samples.content(comparisons=(same, few)))
     assert row[4:] == ("~ 1.27x (1.26-1.27)", "", "? 3.56x (3.50-3.66)", "-")
 
 
+@pytest.mark.parametrize(
+    ("lacking", "mark", "said"),
+    [
+        ("test", "~t ", "the interval is without 1, but the test finds none"),
+        ("interval", "~i ", "the test finds one, but the interval holds 1"),
+        ("both", "~ ", "the test finds none, and the interval holds 1"),
+    ],
+)
+def test_a_cell_without_a_difference_says_what_it_lacks(
+    lacking: Literal["test", "interval", "both"], mark: str, said: str
+) -> None:
+    same = msgspec.structs.replace(samples.COMPARISONS[0], verdict="~", lacking=lacking, p_value=0.06)
+    table = compared.table_of(samples.content(comparisons=(same,)))
+    assert table is not None
+    cell = next(cell for cell in table.rows[0] if "3.56x" in cell)
+    assert cell.startswith(f"{mark}3.56x")
+    assert isinstance(cell, Told) and said in cell.source
+    assert f"{mark.strip()} " in table.note
+
+
 def test_comparisons_carry_ratio_and_difference() -> None:
-    (row,) = words.comparison_rows(samples.content())
+    (row,) = compared.rows_of(samples.content())
     assert row[:4] == ("mtp4", "target-only", "564,580", "cold")
     assert row[4:] == ("1.27x (1.26-1.27)", "+146 s", "3.56x (3.50-3.66)", "-")
     assert "compared with target-only" in terminal(samples.content())

@@ -24,6 +24,9 @@ from bench.analysis.statistics.cells import Cell, by_cell, column, labelled, nam
 from bench.records import Comparison, Estimate, Measurement, RunInfo
 
 Verdict = Literal["higher", "lower", "~", "undecided"]
+Lacking = Literal["test", "interval", "both", "trials"]
+MARKS: dict[Lacking | None, str] = {"test": "~t", "interval": "~i", "both": "~", "trials": "?", None: ""}
+"""How tables show which condition of a difference is not met."""
 
 QUANTITIES = (
     "ttft_s", "decode_tok_s", "total_s", "tpot_s", "acceptance", "acceptance_length", "prefix_reuse",
@@ -106,10 +109,11 @@ def _quantity(
     difference = bootstrap.two_sides(np.subtract, *sides, paired=is_paired)
     if p is None:
         verdict: Verdict = "undecided"
+        lacking: Lacking | None = "trials"
         warnings = [f"no test below {bootstrap.MINIMUM} trials a side: there are {a.size} and {b.size}"]
     else:
         apart = _apart(difference, 0.0) if ratio is None else _apart(ratio, 1.0)
-        verdict, warnings = _verdict(p, apart)
+        verdict, lacking, warnings = _verdict(p, apart)
     return Comparison(
         route=route[0],
         base=base[0],
@@ -124,6 +128,7 @@ def _quantity(
         test=test,
         paired=is_paired,
         verdict=verdict,
+        lacking=lacking,
         warnings=tuple(warnings),
     )
 
@@ -139,19 +144,17 @@ def _apart(estimate: Estimate | None, middle: float) -> int:
     return (estimate.low > middle) - (estimate.high < middle)
 
 
-def _verdict(p: float, apart: int) -> tuple[Verdict, list[str]]:
+def _verdict(p: float, apart: int) -> tuple[Verdict, Lacking | None, list[str]]:
     """A difference takes the test and the interval; where one of them lacks, the warning says which."""
     if p < SIGNIFICANT and apart:
-        return ("higher" if apart > 0 else "lower"), []
+        return ("higher" if apart > 0 else "lower"), None, []
     if p < SIGNIFICANT:
-        return "~", [
-            f"the test finds a difference (p {p:.2g}), the interval of the ratio none: not called one"
-        ]
+        text = f"the test finds a difference (p {p:.2g}), the interval of the ratio none: not called one"
+        return "~", "interval", [text]
     if apart:
-        return "~", [
-            f"the interval of the ratio shows a difference, the test none (p {p:.2g}): not called one"
-        ]
-    return "~", []
+        text = f"the interval of the ratio shows a difference, the test none (p {p:.2g}): not called one"
+        return "~", "test", [text]
+    return "~", "both", []
 
 
 def _ratio(a: Floats, b: Floats) -> Floats:

@@ -1,0 +1,100 @@
+"""Routes side by side: the rows of the comparison table, for reports and terminal alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.analysis.statistics.compare import MARKS
+from bench.records import Comparison, Estimate
+from bench.report import sources
+from bench.report.content import Content
+from bench.report.escape import visible
+from bench.report.quantities import MISSING, significant
+from bench.report.told import Table, Told
+
+COMPARED = ("ttft_s", "decode_tok_s", "total_s")
+"""Quantities that stand in the comparison table."""
+HEAD = ("route", "against", "tier", "condition", "TTFT", "", "decode", "total")
+RIGHT = (2, 5)
+"""Columns of numbers."""
+NOTE = (
+    "ratios of medians with their spread; ~ no difference found by test and spread, ~t by the test (the "
+    "spread is without 1), ~i by the spread's interval (the test finds one), ? too few trials for a test"
+)
+
+
+def table_of(content: Content) -> Table | None:
+    """Routes side by side; `None` where there is nothing to compare."""
+    rows = tuple(rows_of(content))
+    if not rows:
+        return None
+    kept = filled(rows)
+    note = f"{NOTE[0].upper()}{NOTE[1:]}. {sources.COMPARED}"
+    return Table(
+        title="Comparison",
+        head=tuple(HEAD[i] or "later by" for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in rows),
+        note=note,
+        right=tuple(place for place, i in enumerate(kept) if i in RIGHT),
+    )
+
+
+def filled(rows: Sequence[Sequence[str]]) -> list[int]:
+    """The columns in which any row has a text."""
+    return [i for i, column in enumerate(zip(*rows, strict=True)) if any(column)]
+
+
+def rows_of(content: Content) -> list[tuple[str, ...]]:
+    """One row per cell and pair of routes, under `HEAD`: ratios, and the TTFT difference."""
+    several = len({one.task for one in content.measurements}) > 1
+    grouped: dict[tuple[str, int, str, str, str], dict[str, Comparison]] = {}
+    for one in content.comparisons:
+        if one.quantity in COMPARED:
+            key = (one.task, one.tier, one.condition, one.route, one.base)
+            grouped.setdefault(key, {})[one.quantity] = one
+    rows: list[tuple[str, ...]] = []
+    for (task, tier, condition, route, base), found in grouped.items():
+        place = condition + (f" {visible(task, 60)}" if several else "")
+        ttft = found.get("ttft_s")
+        rows.append(
+            (
+                visible(route, 60),
+                visible(base, 60),
+                Told(f"{tier:,}", sources.PLANNED),
+                place,
+                _ratio(ttft, content),
+                _later(ttft),
+                _ratio(found.get("decode_tok_s"), content),
+                _ratio(found.get("total_s"), content),
+            )
+        )
+    return rows
+
+
+def _later(ttft: Comparison | None) -> str:
+    """The difference of TTFT, `+146 s`; empty where none was found."""
+    if ttft is None or ttft.difference is None or ttft.verdict == "~":
+        return ""
+    return Told(signed(ttft.difference, "s"), sources.difference(ttft))
+
+
+def _ratio(one: Comparison | None, content: Content) -> str:
+    """`3.56x (3.50-3.66)`, behind the mark of what a difference lacks."""
+    if one is None or one.ratio is None:
+        return MISSING
+    return Told(f"{MARKS[one.lacking]} {factor(one.ratio)}".lstrip(), sources.comparison(one, content))
+
+
+def factor(estimate: Estimate) -> str:
+    """A ratio with its spread: `3.56x (3.50-3.66)`."""
+    text = f"{estimate.value:.2f}x"
+    if estimate.low is not None and estimate.high is not None:
+        low, high = f"{estimate.low:.2f}", f"{estimate.high:.2f}"
+        text += f" ({low}-{high})" if low != high else f" ({low})"
+    return text
+
+
+def signed(estimate: Estimate, unit: str) -> str:
+    """A difference with its sign: `+146 s`."""
+    sign = "+" if estimate.value >= 0 else "-"
+    return f"{sign}{significant(abs(estimate.value), 3)} {unit}"
