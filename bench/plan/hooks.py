@@ -16,7 +16,15 @@ from bench.errors import SuiteError
 from bench.records import FromEnv, Route, RouteServer, Suite
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_KEY_IN_COMMAND = re.compile(r"--api[-_]key(?:=|\s+)(?![\"']?\$)\S")
+_BARE = r"(?![\"']?\$)"  # a value that is written out, not taken from a variable
+_KEY_IN_COMMAND = re.compile(
+    rf"--[a-z-]*(?:api[-_]key|token|password)(?:=|\s+){_BARE}[^\s-]"
+    rf"|\bAuthorization:\s*\w+\s+{_BARE}\S"
+    rf"|\b[A-Z][A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD)=(?!\d+\b){_BARE}[^\s'\"]"
+    r"|\b(?:hf_|sk-|ghp_|github_pat_|xox[abp]-)[A-Za-z0-9_-]{16}"
+    r"|://[^\s/]+:[^\s/$]+@|//hooks\.slack\.com/|//discord(?:app)?\.com/api/|\.webhook\.office\.com/"
+)
+"""Keys, tokens and passwords as they stand in commands, and addresses that are secrets themselves."""
 _LEAST_SECRET = 6
 """Shorter values are settings, and would be found everywhere."""
 NOT_RECORDED = '"(not recorded)"'
@@ -59,7 +67,10 @@ def command_problems(where: str, command: Command | None) -> Iterator[str]:
         yield f"{where}: a command for the shell, or a list of arguments without one"
     elif _KEY_IN_COMMAND.search(command if isinstance(command, str) else " ".join(command)):
         # Not repeated here: it is most likely the key itself.
-        yield f"{where} holds an API key: give it through env"
+        yield (
+            f"{where} holds a key, or an address that is one, and commands are shown and recorded: "
+            "take it from a variable, $NAME, of your environment or of server.env"
+        )
 
 
 def together_problems(suite: Suite) -> Iterator[str]:

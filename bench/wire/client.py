@@ -308,8 +308,8 @@ class Client:
 
     def _headers(self, url: httpx.URL) -> dict[str, str]:
         headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": _USER_AGENT}
-        # The key is for this server; a metrics page on another host does not get it.
-        if self._key is not None and (url.scheme, url.host) == (self._url.scheme, self._url.host):
+        # The key is for this server; a metrics page on another host or port does not get it.
+        if self._key is not None and (url.scheme, url.netloc) == (self._url.scheme, self._url.netloc):
             headers["Authorization"] = f"Bearer {self._key}"
         return headers
 

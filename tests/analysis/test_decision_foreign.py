@@ -91,3 +91,12 @@ def test_what_is_no_report_is_refused(text: str) -> None:
     for read in (read_vllm_bench, read_llama_benchy):
         with pytest.raises(SuiteError, match=r"^r\b"):
             read(text, source="r")
+
+
+@pytest.mark.parametrize("label", ["=HYPERLINK(1)", "\x1b[31mred", "@sum", " \t"])
+def test_a_label_that_could_do_harm_in_a_table_is_no_name_for_a_route(label: str) -> None:
+    for read, data in ((read_vllm_bench, BENCH | {"label": label}), (read_llama_benchy, BENCHY | {"model": label})):
+        with pytest.raises(SuiteError, match="give one with --route") as caught:
+            read(json.dumps(data), source="r.json")
+        assert "\x1b" not in str(caught.value)
+        assert read(json.dumps(data), source="r.json", route="mtp4").measurements[0].route == "mtp4"

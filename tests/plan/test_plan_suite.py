@@ -144,6 +144,37 @@ def test_a_key_in_an_address_is_refused_and_not_repeated(url: str) -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "vllm serve m --api-key sk-secret",
+        "vllm serve m --hf-token=secretsecret",
+        "HF_TOKEN=secretsecret vllm serve m",
+        "curl -H 'Authorization: Bearer secretsecret' http://h/done",
+        "curl https://hooks.slack.com/services/T0/B0/secret",
+        "curl http://me:secret@h/done",
+        "login hf_secretsecretsecret",
+    ],
+)
+def test_a_key_in_a_command_is_refused_and_not_repeated(command: str) -> None:
+    with pytest.raises(SuiteError, match="holds a key, or an address that is one") as caught:
+        parse_suite(GOOD.replace("[suite]", f'[suite]\non_finish = "{command}"', 1))
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        'curl -H "Authorization: Bearer $TOKEN" "$WEBHOOK"',
+        "TOKENIZERS_PARALLELISM=false MAX_TOKEN=4096 vllm serve m --max-num-batched-tokens 8192",
+        "vllm serve m --api-key $KEY --served-model-name task-specialised-model-name",
+    ],
+)
+def test_variables_and_settings_in_a_command_are_no_keys(command: str) -> None:
+    suite = parse_suite(GOOD.replace("[suite]", f"[suite]\non_finish = '{command}'", 1))
+    assert suite.on_finish == command
+
+
 def test_hostile_numbers_and_addresses_are_suite_errors() -> None:
     with pytest.raises(SuiteError, match="not valid TOML"):
         parse_suite(GOOD.replace("512", "9" * 5000))

@@ -55,5 +55,5 @@ def test_words_that_make_no_suite() -> None:
         vllm_suite(Sweep(name="s", drafted=(65,)), "m")
     with pytest.raises(SuiteError, match="name"):
         vllm_suite(Sweep(name="no name", drafted=(0,)), "m")
-    with pytest.raises(SuiteError, match="holds an API key"):
+    with pytest.raises(SuiteError, match="holds a key"):
         vllm_suite(Sweep(name="s", drafted=(0,), serve="--api-key sk-123"), "m")

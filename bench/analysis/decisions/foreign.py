@@ -64,7 +64,7 @@ def read_vllm_bench(
     if len({len(column) for column in columns}) != 1:
         raise SuiteError(f"{source}: ttfts, itls, input_lens and output_lens differ in length")
     errors = data.get("errors") or [""] * len(columns[0])
-    name = route or str(data.get("label") or data.get("model_id") or "vllm-bench")[:200]
+    name = _route(source, route, data.get("label") or data.get("model_id") or "vllm-bench")
     chat = "chat" in str(data.get("backend") or data.get("endpoint_type") or "")
     rows = []
     for order, (ttft, gaps, prompt, output) in enumerate(zip(*columns, strict=True)):
@@ -83,6 +83,15 @@ def read_vllm_bench(
     if overlap:
         notes.append(_OVERLAP.format("requests may have overlapped"))
     return Import(tool="vllm bench serve", measurements=_finish(rows, source, overlap), notes=tuple(notes))
+
+
+def _route(source: str, given: str | None, told: object) -> str:
+    """The route's name: as the user says, else as the file tells, which may hold anything."""
+    name = given or str(told)[:200]
+    if not name.isprintable() or name.lstrip()[:1] in ("", *"=+-@"):
+        what = "the given name" if given else "its label or model"
+        raise SuiteError(f"{source}: {what}, {name[:60]!r}, is no name for a route: give one with --route")
+    return name
 
 
 def _vllm_row(
@@ -112,7 +121,7 @@ def _vllm_row(
 def read_llama_benchy(text: str, *, source: str, route: str | None = None) -> Import:
     """A JSON report of llama-benchy, one measurement a run; milliseconds become seconds."""
     data = _object(text, source)
-    name = route or str(data.get("model") or "llama-benchy")[:200]
+    name = _route(source, route, data.get("model") or "llama-benchy")
     rows: list[dict[str, Any]] = []
     skipped = 0
     overlap = False
