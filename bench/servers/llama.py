@@ -31,6 +31,8 @@ MODEL_CONTEXT = 8192
 """Longest sequence the default model was trained for, in tokens."""
 
 _HOST = "127.0.0.1"
+_LOG_LEVEL = 4
+"""From this level on the log says when a request came in, some thirty lines each; no text of a prompt."""
 _NGRAM_LOOKUP = 3
 """Length of the n-gram that must recur before the drafter copies what followed it."""
 
@@ -106,6 +108,7 @@ def _parameters(xllamacpp: Any, settings: LlamaSettings, model: Path) -> Any:
     parameters.cache_ram_mib = settings.host_cache_mib
     parameters.endpoint_metrics = True
     parameters.endpoint_slots = True
+    parameters.verbosity = _LOG_LEVEL
     if settings.speculation is not None:
         parameters.speculative.types = [
             xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE

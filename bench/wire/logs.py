@@ -117,15 +117,28 @@ class LogTail:
 
     def excerpt(self, limit: int = EXCERPT_BYTES) -> Excerpt:
         """What came since `mark()` (since the start when there was none), within `limit` bytes."""
+        return self._read(limit)[0]
+
+    def take(self, limit: int = EXCERPT_BYTES) -> Excerpt:
+        """`excerpt()`, and the mark moves to its end: of a file no line is lost or told twice. (A
+        container or a unit is selected by time: lines written while it is read may be in both.)"""
+        since = datetime.fromtimestamp(self._now(), UTC)
+        found, self._at = self._read(limit)
+        self._since = since
+        return found
+
+    def _read(self, limit: int) -> tuple[Excerpt, tuple[int, int] | None]:
+        """The excerpt, and where it ends in a file."""
         if self._source.kind != "file":
-            return _bounded(blocks(self._source, since=self._since), limit)
+            return _bounded(blocks(self._source, since=self._since), limit), None
         path = Path(self._source.name)
         inode, offset = self._at or (-1, 0)
         now_inode, end = _file_end(path)
         rotated = self._at is not None and (inode != now_inode or end < offset)
         start = 0 if rotated else offset
         found = _bounded(_file_blocks(path, start, end - start), limit)
-        return Excerpt(data=found.data, omitted=found.omitted, rotated=rotated)
+        excerpt = Excerpt(data=found.data, omitted=found.omitted, rotated=rotated)
+        return excerpt, (now_inode, end)
 
 
 def _bounded(source: Iterator[bytes], limit: int) -> Excerpt:

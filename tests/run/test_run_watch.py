@@ -224,6 +224,89 @@ def test_llamacpp_with_overlapping_requests_is_not_split(llama: str) -> None:
     assert window.prefill_s is None and "slots together" in window.absent["prefill_s"]
 
 
+class Chatter:
+    """One process that holds a chat while others watch, and what was watched of it."""
+
+    def __init__(self, base_url: str, told: Told) -> None:
+        command = [sys.executable, str(CLIENT), base_url, "chat", "3"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._told = told
+        self._asked = 0
+
+    def ask(self, messages: list[dict[str, str]]) -> tuple[dict[str, Any], Watched]:
+        """The client's own account of a request, and the watch's."""
+        assert self._process.stdin and self._process.stdout
+        self._told.saw.clear()
+        self._process.stdin.write(json.dumps(messages) + "\n")
+        self._process.stdin.flush()
+        reply = json.loads(self._process.stdout.readline())
+        assert self._told.saw.wait(120)
+        self._asked += 1
+        assert len(self._told.watched) == self._asked
+        return reply, self._told.watched[-1]
+
+    def close(self) -> None:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        self._process.stdout.close()
+        assert self._process.wait(timeout=60) == 0
+
+
+def check_counts(reply: dict[str, Any], one: Watched) -> None:
+    usage = reply["usage"]
+    assert (one.kind, one.prompt_tokens, one.output_tokens) == ("request", usage["prompt_tokens"], 3)
+    assert one.cached_tokens == usage["prompt_tokens_details"]["cached_tokens"]
+    assert one.sources["server_ttft_s"].startswith("log: ") and one.notes == ()
+
+
+def is_near(reply: dict[str, Any], one: Watched) -> bool:
+    """Within 5% of the client's TTFT, never above it.
+
+    A replay takes as little as 40 ms, of which two are the client's own and the way to the server and
+    back; a machine that holds either process up meanwhile adds to what the client alone can see.
+    """
+    client_s, server_s = reply["ttft_s"], one.server_ttft_s or 0.0
+    assert 0 < server_s < client_s
+    return bool(client_s - server_s <= max(0.05 * client_s, 0.002))
+
+
+def test_llamacpp_tells_the_ttft_of_cold_turn_and_replay_by_its_log(tmp_path: Path) -> None:
+    log, told = tmp_path / "server.log", Told()
+
+    def held(base_url: str) -> set[str]:
+        """Chats until each kind of request was near once; the counts are right every time."""
+        chatter, near = Chatter(base_url, told), set[str]()
+        for number in range(20):
+            begun = [{"role": "user", "content": f"{number}. {PROMPT * 12}"}]
+            reply, cold = chatter.ask(begun)
+            said = {"role": "assistant", "content": reply["text"]}
+            chat = [*begun, said, {"role": "user", "content": PROMPT * 4}]
+            seen = [("cold", reply, cold), ("next turn", *chatter.ask(chat))]
+            seen += [("replay", *chatter.ask(chat)) for _ in range(5)]
+            for kind, reply, one in seen:
+                check_counts(reply, one)
+                near |= {kind} if is_near(reply, one) else set()
+            turn, replay = seen[1][2], seen[-1][2]
+            assert replay.cached_tokens == (replay.prompt_tokens or 0) - 1
+            assert (cold.cached_tokens or 0) < 50 < (turn.cached_tokens or 0) < (turn.prompt_tokens or 0) - 20
+            if len(near) == 3:
+                break
+        chatter.close()
+        return near
+
+    async def both() -> set[str]:
+        with serving(["llama", "--context", "1024"], log=log) as child:
+            order = WatchOrder(url=child.base_url, every_s=0.05, log=str(log))
+            watching = asyncio.create_task(watch(order, told.hearer, told.totals))
+            await asyncio.wait_for(told.began.wait(), 60)
+            near = await asyncio.to_thread(held, child.base_url)
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+        return near
+
+    assert asyncio.run(both()) == {"cold", "next turn", "replay"}
+
+
 # --- A server that remembers what it was asked ----------------------------------------------------
 
 
@@ -513,16 +596,49 @@ def test_the_log_tells_what_it_complained_of_since_the_last_time(tmp_path: Path)
     log = tmp_path / "server.log"
     log.write_text("ERROR 11-01 09:00:00 [old.py:1] before watching\n")
     watching = LogWatch(str(log))
-    assert watching.since_last(None, None) == ()
+    watching.begin("vllm")
+    one = Watched(kind="window", span_s=1.0, pages=1, requests=1, output_tokens=16)
+    assert watching.told_of(one) == (one, ())
     with log.open("a") as file:
         file.write("INFO 11-01 10:00:00 [a.py:1] all is well\n")
         file.write("ERROR 11-01 10:00:01 [a.py:2] disk full, api_key=sk-1234567890abcdef1234\n" * 3)
-    (one,) = watching.since_last(16, 1)
-    assert (one.count, one.level) == (3, "ERROR")
-    assert "disk full" in one.text and "1234567890" not in one.text
-    assert watching.since_last(16, 1) == ()
+    _, (bad,) = watching.told_of(one)
+    assert (bad.count, bad.level) == (3, "ERROR")
+    assert "disk full" in bad.text and "1234567890" not in bad.text
+    assert watching.told_of(one) == (one, ())
     with pytest.raises(SuiteError, match="standard input"):
         LogWatch("-")
+
+
+def test_the_last_lines_of_a_request_are_waited_for(tmp_path: Path) -> None:
+    """The server writes its log beside its work: here two looks late."""
+    log = tmp_path / "server.log"
+    log.write_text("")
+    begin = (
+        "0.01.000.000 I srv  server_strea: conv_id= (empty=1)\n"
+        "0.01.010.000 I slot launch_slot_: id  0 | task 7 | processing task, is_child = 0\n"
+    )
+    end = (
+        "0.02.000.000 I slot print_timing: id  0 | task 7 | prompt eval time = 490.00 ms / 9 tokens\n"
+        "0.02.000.010 I slot print_timing: id  0 | task 7 |        eval time = 500.00 ms / 3 tokens\n"
+        "0.02.000.020 I slot      release: id  0 | task 7 | stop processing: n_tokens = 11\n"
+    )
+    watching = LogWatch(str(log))
+    watching.begin("llamacpp")
+    log.write_text(begin)
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            log.write_text(begin + end)
+
+    asyncio.run(watching.settled(sleep))
+    assert len(waits) == 2
+    request = Watched(kind="request", span_s=1.0, pages=1, requests=1, output_tokens=3)
+    one, complaints = watching.told_of(request)
+    assert one.server_ttft_s == pytest.approx(0.5) and complaints == ()
+    assert line(one).startswith("1 request alone; 3 output tokens; server TTFT (log) 0.500 s")
 
 
 def test_a_log_that_vanishes_costs_the_log_and_not_the_watch(tmp_path: Path) -> None:

@@ -1,49 +1,67 @@
-"""A client of somebody else's: plain urllib in a process of its own, with its own clock.
+"""A client of somebody else's: plain http.client in a process of its own, with its own clock.
 
 `python watch_client.py BASE_URL AT_ONCE MAX_TOKENS` reads the prompt from standard input, sends it in
 AT_ONCE requests side by side, and prints one JSON line an answer.
+`python watch_client.py BASE_URL chat MAX_TOKENS` reads one line after the other, each the messages of a
+chat as JSON, sends each when it comes, and prints its answer.
 """
 
+import http.client
 import json
 import sys
 import time
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlsplit
 
 
-def ask(base_url: str, prompt: str, max_tokens: int) -> dict[str, object]:
+def ask(base_url: str, messages: list[dict[str, str]], max_tokens: int) -> dict[str, Any]:
+    url = urlsplit(base_url)
+    connection = http.client.HTTPConnection(url.hostname or "", url.port)
+    connection.request("GET", f"{url.path}/models")
     body = {
-        "model": json.load(urllib.request.urlopen(f"{base_url}/models"))["data"][0]["id"],  # noqa: S310
-        "messages": [{"role": "user", "content": prompt}],
+        "model": json.load(connection.getresponse())["data"][0]["id"],
+        "messages": messages,
         "max_tokens": max_tokens,
         "ignore_eos": True,
         "temperature": 0,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    request = urllib.request.Request(  # noqa: S310
-        f"{base_url}/chat/completions",
-        data=json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"},
-    )
+    data, head = json.dumps(body).encode(), {"Content-Type": "application/json"}
     sent, first = time.monotonic(), None
-    usage: dict[str, Any] = {}
-    with urllib.request.urlopen(request) as reply:  # noqa: S310
-        for line in reply:
-            if not line.startswith(b"data: {"):
-                continue
-            event = json.loads(line[6:])
-            if event.get("choices") and event["choices"][0]["delta"].get("content") and first is None:
-                first = time.monotonic() - sent
-            usage = event.get("usage") or usage
-    return {"ttft_s": first, "total_s": time.monotonic() - sent, "usage": usage}
+    text, usage = "", {}
+    connection.request("POST", f"{url.path}/chat/completions", data, head)
+    reply = connection.getresponse()
+    for line in reply:
+        if not line.startswith(b"data: {"):
+            continue
+        event = json.loads(line[6:])
+        piece = event["choices"][0]["delta"].get("content") if event.get("choices") else None
+        if piece and first is None:
+            first = time.monotonic() - sent
+        text += piece or ""
+        usage = event.get("usage") or usage
+    connection.close()
+    return {"ttft_s": first, "total_s": time.monotonic() - sent, "usage": usage, "text": text}
+
+
+def told(prompt: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": prompt}]
+
+
+def main() -> None:
+    base_url, how, max_tokens = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    if how == "chat":
+        for line in sys.stdin:
+            print(json.dumps(ask(base_url, json.loads(line), max_tokens)), flush=True)
+        return
+    prompt, at_once = sys.stdin.read(), int(how)
+    prompts = [prompt if at_once == 1 else f"{number}. {prompt}" for number in range(at_once)]
+    with ThreadPoolExecutor(at_once) as pool:
+        for answer in pool.map(lambda text: ask(base_url, told(text), max_tokens), prompts):
+            print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":
-    base_url, at_once, max_tokens = sys.argv[1], *map(int, sys.argv[2:4])
-    prompt = sys.stdin.read()
-    prompts = [prompt if at_once == 1 else f"{number}. {prompt}" for number in range(at_once)]
-    with ThreadPoolExecutor(at_once) as pool:
-        for answer in pool.map(lambda text: ask(base_url, text, max_tokens), prompts):
-            print(json.dumps(answer), flush=True)
+    main()

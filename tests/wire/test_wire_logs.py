@@ -161,6 +161,28 @@ def test_an_excerpt_is_what_came_since_the_mark(tmp_path: Path) -> None:
     assert tail.excerpt().data == b""
 
 
+def test_taking_moves_the_mark_to_where_it_ended(tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    path.write_bytes(b"before\n")
+    tail = LogTail(parse_source(str(path)))
+    tail.mark()
+    for line in (b"first\n", b"second\n", b""):
+        with path.open("ab") as file:
+            file.write(line)
+        assert tail.take().data == line
+
+
+def test_taking_from_a_container_goes_on_from_before_it_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool(tmp_path, "docker", "print(sys.argv[3])", monkeypatch)
+    times = iter((1_795_964_133.5, 1_795_964_134.0, 1_795_964_135.0))
+    tail = LogTail(parse_source("docker:vllm"), now=lambda: next(times))
+    tail.mark()
+    assert tail.take().data == b"2026-11-29T14:55:33.500000Z\n"
+    assert tail.take().data == b"2026-11-29T14:55:34.000000Z\n"
+
+
 def test_a_rotated_file_is_read_from_its_start_and_said_so(tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     path.write_bytes(b"a long line before\n")

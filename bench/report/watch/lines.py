@@ -77,7 +77,8 @@ def _times(one: Watched, *, mean: bool = False) -> list[str]:
     about = "mean " if mean else ""
     parts = []
     if one.server_ttft_s is not None:
-        parts.append(f"{about}server TTFT {one.server_ttft_s:.3f} s")
+        by = " (log)" if one.sources.get("server_ttft_s", "").startswith("log") else ""
+        parts.append(f"{about}server TTFT{by} {one.server_ttft_s:.3f} s")
     elif one.prefill_s is not None:
         parts.append(f"prefill at least {one.prefill_s:.3f} s")
     if one.queue_s is not None:

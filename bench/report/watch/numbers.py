@@ -59,7 +59,10 @@ NUMBERS: tuple[Number, ...] = (
         key="server_ttft_s",
         head="server TTFT (s)",
         style="seconds",
-        definition="From arrival at the server to the first token; a client sees the network on top.",
+        definition=(
+            "From arrival at the server to the first token; a client sees the network on top. By "
+            "llama.cpp's log: from the request being read, before tokenising, to the first token."
+        ),
     ),
     Number(
         key="queue_s",

@@ -110,6 +110,10 @@ async def watch(order: WatchOrder, hearer: Hearer, totals: Totals) -> None:
                 "llama.cpp resets its two throughput gauges whenever its page is read: other readers of "
                 "this page see them for shorter spans meanwhile"
             )
+            if order.log is None:
+                hearer.note(
+                    "llama.cpp's metrics tell no TTFT: --log of a server started with --verbosity 4 does"
+                )
 
         async def look() -> tuple[Scrape, str | None]:
             return await scrape(client, address, dialect, timeout_s=_TIMEOUT_S)
@@ -121,6 +125,8 @@ async def watch(order: WatchOrder, hearer: Hearer, totals: Totals) -> None:
                 return None  # switched off here: the gauges must do
 
         counts = any(alias.name == "requests_finished" for alias in dialect.aliases)
+        if log is not None:
+            log.begin(dialect.name)
         with _kept(order, address, dialect, facts) as journal:
             keeper = Keeper(journal, hearer, totals, log)
             watcher = Watcher(dialect, facts, keeper, slots=None if counts else slots)
@@ -148,8 +154,8 @@ class Keeper:
     def keep(self, watched: Watched, pages: tuple[str | None, str | None]) -> None:
         """Takes in the next thing seen, with the raw pages of its beginning and end."""
         self._number += 1
+        watched, log = self._with_log(watched)
         self._totals.add(watched)
-        log = self._read_log(watched)
         files = [self._store(place, page) for place, page in zip(("before", "after"), pages, strict=True)]
         seen = Seen(at=utc_now(), watched=watched, before=files[0], after=files[1], log=log)
         if self._journal is not None:
@@ -164,16 +170,27 @@ class Keeper:
             self._journal.append(Event(name=WATCH_ENDED, at=utc_now(), data=data))
         self._hearer.ended(watched_s)
 
-    def _read_log(self, watched: Watched) -> tuple[LogLine, ...]:
-        """A log that cannot be read any more costs the log, not the watch."""
+    async def log_settled(self, sleep: Callable[[float], Awaitable[None]]) -> None:
+        """Waits for the log's lines of a request that has just ended."""
+        if self._log is not None:
+            try:
+                await self._log.settled(sleep)
+            except BenchError as error:
+                self._leave_log(error)
+
+    def _with_log(self, watched: Watched) -> tuple[Watched, tuple[LogLine, ...]]:
         if self._log is None:
-            return ()
+            return watched, ()
         try:
-            return self._log.since_last(watched.output_tokens, watched.requests)
+            return self._log.told_of(watched)
         except BenchError as error:
-            self._log = None
-            self.note(f"the log is left out from now on: {error}")
-            return ()
+            self._leave_log(error)
+            return watched, ()
+
+    def _leave_log(self, error: BenchError) -> None:
+        """A log that cannot be read any more costs the log, not the watch."""
+        self._log = None
+        self.note(f"the log is left out from now on: {error}")
 
     def _store(self, place: str, page: str | None) -> str | None:
         if self._journal is None or page is None:
@@ -207,7 +224,7 @@ class Watcher:
         try:
             while True:
                 page, text = await look()
-                await self._take(page, text, clock())
+                await self._take(page, text, clock(), sleep)
                 if order.requests is not None and self._keeper.requests >= order.requests:
                     break
                 # A page that was late shifts the following ones: never two at once.
@@ -220,7 +237,9 @@ class Watcher:
                 self._tell(segment, None)
             self._keeper.end(clock() - started, self._pages, self._missed)
 
-    async def _take(self, page: Scrape, text: str | None, now: float) -> None:
+    async def _take(
+        self, page: Scrape, text: str | None, now: float, sleep: Callable[[float], Awaitable[None]]
+    ) -> None:
         self._pages += 1
         self._note_silence(page, now)
         if text is not None:
@@ -228,9 +247,11 @@ class Watcher:
         segment = self._segmenter.add(page)
         if segment is not None:
             lengths = None
-            if self._slots is not None and segment.ended == "quiet":
-                # The server is idle: this costs nobody anything.
-                lengths = slot_lengths(await self._slots())
+            if segment.ended == "quiet":
+                await self._keeper.log_settled(sleep)
+                if self._slots is not None:
+                    # The server is idle: this costs nobody anything.
+                    lengths = slot_lengths(await self._slots())
             self._tell(segment, lengths)
         kept = {one.at_ns for one in self._segmenter.kept}
         self._texts = {at: text for at, text in self._texts.items() if at in kept}
