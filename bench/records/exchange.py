@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct
 
 from bench.records.trial import PromptRecipe, Trial
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-class Chunks(Struct, frozen=True, kw_only=True):
+
+class TextChunks(NamedTuple):
+    """The events that carry text, as arrays for arithmetic; all of one length."""
+
+    places: NDArray[np.intp]
+    """Their places among all events."""
+    at_ns: NDArray[np.int64]
+    chars: NDArray[np.int64]
+    tokens: NDArray[np.int64] | None
+    """`None`: the server did not say them in every event."""
+
+
+class Chunks(Struct, frozen=True, kw_only=True, dict=True):
     """The stream's events, column by column; all columns have one entry per event with a choice."""
 
     at_ns: tuple[int, ...] = ()
@@ -20,6 +36,22 @@ class Chunks(Struct, frozen=True, kw_only=True):
     """A letter an event: c content, r reasoning, t tool call, e empty (role-only, finish)."""
     tokens: tuple[int, ...] = ()
     """Completion tokens so far, where the server says so in every event; else empty."""
+
+    @cached_property
+    def text(self) -> TextChunks:
+        """The events with text. Made once, however many look: a journal has millions of them. No part of
+        the record: it is neither written nor compared."""
+        import numpy as np
+
+        chars = np.array(self.chars, dtype=np.int64)
+        places = np.flatnonzero(chars > 0)
+        counted = len(self.tokens) == len(self.at_ns)
+        return TextChunks(
+            places=places,
+            at_ns=np.array(self.at_ns, dtype=np.int64)[places],
+            chars=chars[places],
+            tokens=np.array(self.tokens, dtype=np.int64)[places] if counted else None,
+        )
 
 
 class Usage(Struct, frozen=True, kw_only=True):

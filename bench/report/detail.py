@@ -89,15 +89,18 @@ def reduce_exchange(exchange: Exchange, source: str) -> Detail:
 
 
 def _curve(exchange: Exchange) -> tuple[tuple[float, ...], tuple[int, ...], str]:
-    chunks = exchange.chunks
-    places = [i for i, characters in enumerate(chunks.chars) if characters]
-    counted = len(chunks.tokens) == len(chunks.chars) > 0
-    picked = [(number, places[number]) for number in picks(len(places))]
-    return (
-        tuple(chunks.at_ns[place] / 1e9 for _, place in picked),
-        tuple(chunks.tokens[place] if counted else number + 1 for number, place in picked),
-        "tokens" if counted else "chunks",
-    )
+    text = exchange.chunks.text
+    picked = picks(len(text.places))
+    seconds = tuple((text.at_ns[picked] / 1e9).tolist())
+    if text.tokens is None or not exchange.chunks.chars:
+        return seconds, _numbers(len(text.places)), "chunks"
+    return seconds, tuple(text.tokens[picked].tolist()), "tokens"
+
+
+@lru_cache(maxsize=64)
+def _numbers(length: int) -> tuple[int, ...]:
+    """Those of the places picked, from 1."""
+    return tuple(place + 1 for place in picks(length))
 
 
 @lru_cache(maxsize=64)  # answers of a run are mostly of one length

@@ -36,7 +36,8 @@ def visible(text: str, limit: int = LIMIT) -> str:
     line = " ".join(head.split())
     if not line.isprintable():
         line = "".join(_visible(character) for character in line)
-    line = _STACKED.sub(r"\1", line)
+    if not line.isascii():
+        line = _STACKED.sub(r"\1", line)
     if len(line) > limit or len(head) < len(text):
         line = f"{line[:limit]}... ({len(text):,} characters)"
     return line

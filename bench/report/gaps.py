@@ -26,13 +26,10 @@ class GapCounts:
 
     def add(self, chunks: Chunks) -> None:
         """Counts the gaps between the text chunks of one stream."""
-        times = np.asarray(chunks.at_ns, dtype=np.int64)
-        texts = np.asarray(chunks.chars, dtype=np.int64) > 0
-        if len(times) != len(texts):
-            return
-        gaps = np.diff(times[texts]) / 1e9
-        places = np.searchsorted(EDGES_S, gaps, side="right") - 1
-        np.add.at(self.counts, np.clip(places, 0, len(self.counts) - 1), 1)
+        at_ns = chunks.text.at_ns
+        gaps = (at_ns[1:] - at_ns[:-1]) / 1e9
+        places = np.searchsorted(EDGES_S[1:-1], gaps, side="right")
+        self.counts += np.bincount(places, minlength=len(self.counts))
 
     @classmethod
     def merge(cls, parts: Iterable[dict[str, Self]]) -> dict[str, Self]:

@@ -17,21 +17,21 @@ def arrival(exchange: Exchange, output_tokens: int | None) -> Arrival | None:
     They are known when the server counted them in every event, or when each token came in a chunk
     of its own. A chunk of several tokens is several tokens at one time.
     """
-    chunks = exchange.chunks
-    chars = np.array(chunks.chars)
-    if exchange.failure is not None or chars.size == 0 or not (chars > 0).any():
+    text = exchange.chunks.text
+    if exchange.failure is not None or not len(text.places):
         return None
-    seconds = np.array(chunks.at_ns, dtype=float)[chars > 0] / 1e9
-    if len(chunks.tokens) == chars.size:
-        tokens = np.array(chunks.tokens, dtype=float)[chars > 0]
+    seconds = text.at_ns / 1e9
+    if text.tokens is not None:
+        tokens = text.tokens.astype(float)
     elif output_tokens is not None and seconds.size == output_tokens:
         tokens = np.arange(1, seconds.size + 1, dtype=float)
     else:
         return None
-    if (np.diff(tokens) < 0).any() or (np.diff(seconds) < 0).any():
+    steps = tokens[1:] - tokens[:-1]
+    if (steps < 0).any() or (seconds[1:] < seconds[:-1]).any():
         return None
     # the curve is read as time over tokens: of equal counts the first arrival stays
-    kept = np.concatenate([[True], np.diff(tokens) > 0])
+    kept = np.concatenate([[True], steps > 0])
     return tokens[kept], seconds[kept]
 
 

@@ -77,9 +77,11 @@ def pooled(uses: Iterable[PhaseUse]) -> dict[tuple[Phase, str], PhaseUse]:
 
 def _phases(exchange: Exchange) -> Mapping[Phase, tuple[int, int]]:
     """Phase -> its first and last nanosecond after `sent`; none without text."""
-    chunks = exchange.chunks
-    texts = [at for at, chars in zip(chunks.at_ns, chunks.chars, strict=False) if chars]
-    return {"prefill": (0, texts[0]), "decode": (texts[0], texts[-1])} if texts else {}
+    at_ns = exchange.chunks.text.at_ns
+    if not len(at_ns):
+        return {}
+    first, last = int(at_ns[0]), int(at_ns[-1])
+    return {"prefill": (0, first), "decode": (first, last)}
 
 
 def _devices(samples: MachineSamples, gauge: str) -> list[str]:

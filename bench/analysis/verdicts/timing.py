@@ -41,35 +41,33 @@ def times(exchange: Exchange, output_tokens: int | None, served_s: float | None 
     chunks) where the span is no longer than it is uncertain: by what this client knows of itself, and by
     what is lacking to `served_s`, the server's own decode time of this request.
     """
-    chunks = exchange.chunks
-    text = [place for place, chars in enumerate(chunks.chars) if chars > 0]
+    at, text = exchange.chunks.at_ns, exchange.chunks.text
+    count = len(text.places)
     first_response = _first_response(exchange)
-    if not text:
+    if not count:
         textless = exchange.failure.message if exchange.failure else "no chunk with text"
         missing = dict.fromkeys(("ttft_s", "total_s", "decode_tok_s", "tpot_s", "icl_p50_s"), textless)
         return Times(first_response_s=first_response, absent=missing)
-    first, last = text[0], text[-1]
-    at = chunks.at_ns
+    first, last = int(text.places[0]), int(text.places[-1])
     end = len(at) - 1 if exchange.finish_reason is not None else last
-    tokens_seen = len(chunks.tokens) == len(at)
-    c0 = max(1, chunks.tokens[first]) if tokens_seen else 1
+    c0 = 1 if text.tokens is None else max(1, int(text.tokens[0]))
     tail = _unseen_tail(exchange, last, output_tokens)
     span_s = (at[end if tail else last] - at[first]) / NS
     uncertain_s = max(client_uncertainty_s(exchange.client) or FLOOR_S, (served_s or 0.0) - span_s)
-    hidden_s = uncertain_s if len(text) > 1 and 0 < span_s <= uncertain_s else None
-    why = _without_rate(len(text), output_tokens, c0, span_s, hidden_s)
+    hidden_s = uncertain_s if count > 1 and 0 < span_s <= uncertain_s else None
+    why = _without_rate(count, output_tokens, c0, span_s, hidden_s)
     rate = (output_tokens - c0) / span_s if why is None and output_tokens is not None else None
     absent = {} if why is None else {"decode_tok_s": why, "tpot_s": why}
-    if why is not None and (len(text) < 2 or hidden_s is not None):
+    if why is not None and (count < 2 or hidden_s is not None):
         absent["icl_p50_s"] = why
-    gaps = np.diff(np.array([at[place] for place in text], dtype=np.float64)) / NS
+    gaps = (text.at_ns[1:] - text.at_ns[:-1]) / NS
     gaps = np.sort(gaps) if hidden_s is None else gaps[:0]
     return Times(
         ttft_s=at[first] / NS,
         first_response_s=first_response,
         total_s=at[end] / NS,
         first_chunk_tokens=c0,
-        text_chunks=len(text),
+        text_chunks=count,
         decode_tok_s=rate,
         tpot_s=1 / rate if rate else None,
         icl_p50_s=_quantile(gaps, 0.50),
@@ -77,7 +75,7 @@ def times(exchange: Exchange, output_tokens: int | None, served_s: float | None 
         icl_max_s=_quantile(gaps, 1.0),
         hidden_s=hidden_s,
         unseen_tail=tail,
-        arrivals=len({at[place] for place in text}),
+        arrivals=1 + int(np.count_nonzero(np.diff(np.sort(text.at_ns)))),
         absent=absent,
     )
 
