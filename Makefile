@@ -13,7 +13,7 @@ test: $(VENV)/.installed lint unit   ## everything that CI runs
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy -p bench -p benchmarks
 
 unit: $(VENV)/.installed
 	$(BIN)/python -m pytest

@@ -13,13 +13,14 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from bench.analysis.decisions.crossover import crossovers
 from bench.analysis.decisions.reused import Reuse, reuse_crossovers
 from bench.analysis.decisions.winner import winner_map
-from bench.analysis.statistics import prefill
+from bench.analysis.statistics import decode, prefill
 from bench.analysis.statistics.compare import compare
 from bench.analysis.statistics.summary import summarise
 from bench.records import Condition, Estimate, Measurement, Verdict
@@ -31,6 +32,7 @@ NOISE = {"log-normal": (0.01, 0.04), "skewed": (0.01, 0.04)}
 OUTPUT = 512
 REUSED = 0.75
 UNSEEN = 128_000  # the TTFT law is asked between its tiers
+BEYOND = 1_000_000  # the decode law beyond them
 
 
 def truth(law: tuple[float, ...], tier: int) -> tuple[float, float]:
@@ -49,7 +51,7 @@ def draw(rng: np.random.Generator, kind: str, scale: float, trials: int) -> np.n
 
 def measurements(
     rng: np.random.Generator,
-    laws: dict[str, tuple[float, ...]],
+    laws: Mapping[str, tuple[float, ...]],
     tiers: tuple[int, ...],
     trials: int,
     kind: str,
@@ -115,8 +117,8 @@ def coverage(studies: int, trials: int, kind: str) -> dict[str, float]:
     tier = TIERS[2]
     (ttft_b, tpot_b), (ttft_a, tpot_a) = (truth(LAWS[name], tier) for name in ("target-only", "mtp4"))
     crossing = 1 + (ttft_a - ttft_b) / (tpot_b - tpot_a)
-    a, b, c, *_ = LAWS["mtp4"]
-    hits = dict.fromkeys(("crossover", "ratio", "difference", "median", "law", "reuse"), 0)
+    a, b, c, d0, d1 = LAWS["mtp4"]
+    hits = dict.fromkeys(("crossover", "ratio", "difference", "median", "law", "decode", "reuse"), 0)
     reused = _reuse_truth(tier)
     decided = 0
     for number in range(studies):
@@ -132,12 +134,14 @@ def coverage(studies: int, trials: int, kind: str) -> dict[str, float]:
         hits["difference"] += holds(compared["ttft_s"].difference, ttft_a - ttft_b)
         hits["median"] += holds(summarise(rows)[0].estimates["ttft_s"], ttft_b)
         wide = measurements(rng, LAWS, TIERS, trials, kind)
-        law = prefill.fit(wide)["mtp4"]
+        law, steps = prefill.fit(wide)["mtp4"], decode.fit(wide)["mtp4"]
         for one in reuse_crossovers(wide, Reuse(share=REUSED), "target-only"):
             if one.tier == tier and one.output_tokens is not None:
                 found = Estimate(value=one.output_tokens, low=one.low, high=one.high, spread=one.spread)
                 hits["reuse"] += holds(found, reused)
         hits["law"] += holds(law.predict(UNSEEN), a + b * UNSEEN + c * UNSEEN**2)
+        far = abs(float(steps.at(BEYOND)) - (d0 + d1 * BEYOND))
+        hits["decode"] += far <= float(steps.half_at(BEYOND))
     shares = {name: count / studies for name, count in hits.items()}
     shares["crossover"] = hits["crossover"] / decided if decided else math.nan
     return shares | {"decided": decided / studies}
@@ -157,13 +161,65 @@ def false_alarms(studies: int, trials: int, kind: str) -> dict[str, float]:
     return {name: count / studies for name, count in alarms.items()}
 
 
+PARTLY = {
+    "from": {"base": (100.0, 0.030), "route": (100.0, 0.015)},
+    "to": {"base": (21.0, 0.030), "route": (20.0, 0.030)},
+}
+"""TTFT and time per token of pairs that differ in one of them only: decided from, or up to, an output."""
+OFF = (0.0, 0.005, 0.01, 0.02, 0.04)
+"""How much larger the other one is made on the winning route, in turn: seen in few studies, or in many."""
+
+
+def partly(studies: int, trials: int, kind: str) -> dict[str, float]:
+    """Of undecided pairs that are called decided from or up to an output length: share that holds.
+
+    "From n on" holds where the true lines meet at n or earlier, "up to n" where they meet at n or later.
+    """
+    found: dict[str, float] = {}
+    for side, laws in PARTLY.items():
+        said = held = 0
+        for number in range(studies):
+            rng = np.random.default_rng((number, trials, len(kind), len(side)))
+            more = OFF[number % len(OFF)]
+            ttft, tpot = laws["route"]
+            pair = {
+                "base": laws["base"],
+                "route": (ttft * (1 + more), tpot) if side == "from" else (ttft, tpot * (1 + more)),
+            }
+            (one,) = crossovers(_pair(rng, pair, trials, kind), "base")
+            late, slow = (pair["route"][i] - pair["base"][i] for i in (0, 1))
+            if side == "from" and one.ahead_from is not None:
+                said += 1
+                held += one.ahead == "route" and 1 - late / slow <= one.ahead_from
+            if side == "to" and one.ahead_to is not None:
+                said += 1
+                held += one.ahead == "route" and (slow <= 0 or 1 - late / slow >= one.ahead_to)
+        found[f"{side}, said"] = said / studies
+        found[side] = held / said if said else math.nan
+    return found
+
+
+def _pair(
+    rng: np.random.Generator, pair: Mapping[str, tuple[float, float]], trials: int, kind: str
+) -> list[Measurement]:
+    """Trials of two routes on one tier."""
+    rows = []
+    for route, (ttft, tpot) in pair.items():
+        starts, steps = (
+            ttft * draw(rng, kind, NOISE[kind][0], trials),
+            tpot * draw(rng, kind, NOISE[kind][1], trials),
+        )
+        rows += [_row(route, TIERS[2], "cold", i, float(starts[i]), float(steps[i])) for i in range(trials)]
+    return rows
+
+
 def speed() -> dict[str, float]:
     """CPU seconds for each step over a run of 10,000 trials."""
     base = LAWS["mtp4"]
     laws = {f"r{i}": (*base[:3], base[3] * (1 + i / 2), base[4] * (1 + i / 2)) for i in range(5)}
     tiers = tuple(int(t) for t in np.geomspace(1000, 1_000_000, 10))
     rows = measurements(np.random.default_rng(1), laws, tiers, 67, "log-normal", ("cold", "salted", "replay"))
-    steps = {
+    steps: dict[str, Callable[[], object]] = {
         "summarise": lambda: summarise(rows),
         "compare": lambda: compare(rows, "r0"),
         "crossovers": lambda: crossovers(rows, "r0"),
@@ -183,10 +239,10 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=400)
     studies = parser.parse_args().studies
     print(
-        "| noise | trials a side | crossover | ratio | difference | median | TTFT law | crossover, reused | "
-        "crossover decided |"
+        "| noise | trials a side | crossover | ratio | difference | median | TTFT law | decode law, beyond | "
+        "crossover, reused | crossover decided |"
     )
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for kind in NOISE:
         for trials in (5, 10):
             found = coverage(studies, trials, kind)
@@ -203,6 +259,11 @@ def main() -> None:
                 f"| {kind} | {trials} | " + " | ".join(f"{share:.1%}" for share in found.values()) + " |",
                 flush=True,
             )
+    print("\n| noise | trials a side | said from | holds | said up to | holds |\n|---|---|---|---|---|---|")
+    for kind in NOISE:
+        for trials in (2, 3, 5, 10):
+            found = partly(studies, trials, kind)
+            print(f"| {kind} | {trials} | " + " | ".join(f"{share:.1%}" for share in found.values()) + " |")
     print()
     for name, value in speed().items():
         print(f"{name}: {value:,.2f}" + ("" if name == "trials" else " s"))

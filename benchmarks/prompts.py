@@ -18,6 +18,7 @@ of every size with each, and lets the `tokenizers` library count the finished te
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import resource
 import subprocess
@@ -27,6 +28,7 @@ import time
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -117,10 +119,15 @@ def reference(tokenizer: Path, size: int, corpus: str) -> dict[str, Any]:
     }
 
 
+def _kinds() -> ModuleType:
+    """The tokenizers that the tests make."""
+    sys.path.insert(0, str(ROOT / "tests" / "prompting"))
+    return importlib.import_module("prompting_kinds")
+
+
 def exactness(kind: str, sizes: list[int], cache: Path) -> dict[str, Any]:
     """A prompt of every size by a tokenizer of one kind, and what the `tokenizers` library counts in it."""
-    sys.path.insert(0, str(ROOT / "tests" / "prompting"))
-    import prompting_kinds
+    prompting_kinds = _kinds()
     from msgspec.structs import replace
     from tokenizers import Tokenizer
 
@@ -152,9 +159,7 @@ def exactness(kind: str, sizes: list[int], cache: Path) -> dict[str, Any]:
 
 
 def all_kinds(sizes: str) -> None:
-    sys.path.insert(0, str(ROOT / "tests" / "prompting"))
-    import prompting_kinds
-
+    prompting_kinds = _kinds()
     with tempfile.TemporaryDirectory() as folder:
         for kind in prompting_kinds.KINDS:
             result = child("--child", "exactness", "--kind", kind, "--sizes", sizes, "--cache", folder)

@@ -137,7 +137,8 @@ class Server(asyncio.Protocol):
             self.transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
             return
         order = msgspec.json.decode(body[-4096:].rsplit(b'"bench":', 1)[1][:-1], type=Order)
-        self.stream(order.id, Server.prepared.pop(order.id, None) or render(order), arrived_ns)
+        prepared = Server.prepared.pop(order.id) if order.id in Server.prepared else render(order)
+        self.stream(order.id, prepared, arrived_ns)
 
     def stream(self, name: str, stream: Rendered, arrived_ns: int) -> None:
         sent: list[int] = []
