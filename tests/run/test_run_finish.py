@@ -154,7 +154,7 @@ def test_a_list_of_arguments_needs_no_shell_and_its_program_must_be_there(tmp_pa
     [
         ("", "a command for the shell"),
         ("[]", "a command for the shell"),
-        ("mail --api-key=sk-1234567", "holds an API key"),
+        ("mail --api-key=sk-1234567", "holds a key"),
     ],
 )
 def test_what_is_no_command_or_holds_a_key_is_refused(finish: str, problem: str) -> None:
