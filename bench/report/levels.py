@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Callable
 
@@ -25,17 +26,14 @@ NOTE = (
     "a whole; waiting: most requests seen in the queue. Cold rows count valid salted waves too."
 )
 _SHORT = (
-    "route", "tier", "condition", "at once", "waves", "out tok/s", "req/s", "TTFT p50/90/99", "decode p50/90",
-    "accept", "reuse", "queue", "waiting",
+    ("route", "", ""), ("tier", "", "tok"), ("condition", "", ""), ("at", "once", ""), ("waves", "", ""),
+    ("out", "", "tok/s"), ("requests", "", "/s"), ("TTFT", "p50/90/99", "s"), ("decode", "p50/90", "tok/s"),
+    ("accept", "", ""), ("reuse", "", ""), ("queue", "", "s"), ("waiting", "", ""),
 )  # fmt: skip
-_DROPPED = (
-    (),
-    ("waiting",),
-    ("waiting", "req/s"),
-    ("waiting", "req/s", "queue"),
-    ("waiting", "req/s", "queue", "waves"),
-)
-"""What a narrow terminal does without, in this order."""
+"""Heads of three lines, so that no figure is narrower than its head."""
+_NAMES = {0, 2}
+_GOES = ("waiting", "requests", "queue", "reuse", "waves", "accept")
+"""What a narrow terminal does without, in this order. Percentiles are spreads: they stay."""
 
 
 def level_table(content: Content) -> Table | None:
@@ -51,22 +49,17 @@ def terminal_levels(content: Content, width: int, prose: int) -> str:
     table = level_table(content)
     if table is None:
         return ""
-    units = ("", "tok", "", "", "", "", "", "s", "tok/s", "", "", "s", "")
-    for longest in (40, 20, 12, 8):
-        for dropped in _DROPPED:
-            kept = [place for place, name in enumerate(_SHORT) if name not in dropped]
-            rows = [[_cut(row[0], longest), *(row[place] for place in kept[1:])] for row in table.rows]
-            heads = [[lines[place] for place in kept] for lines in (_SHORT, units)]
-            text = _aligned([*heads, *rows], {kept.index(2), 0})
-            if max(map(len, text)) <= width:
-                break
-        else:
-            continue
-        break
+    for longest, gone in itertools.product((40, 20, 12, 8), range(len(_GOES) + 1)):
+        kept = [place for place, head in enumerate(_SHORT) if head[0] not in _GOES[:gone]]
+        heads = [[head[line] for head in (_SHORT[place] for place in kept)] for line in range(3)]
+        rows = [[_cut(row[i], longest) if i in _NAMES else row[i] for i in kept] for row in table.rows]
+        text = _aligned([*heads, *rows], _NAMES)
+        if max(map(len, text)) <= width:
+            break
     rule = "-" * max(map(len, text))
     reading = "decode p90: nine in ten requests decode at least as fast; all else: see report.md"
     note = textwrap.wrap(reading, prose, subsequent_indent="  ")
-    return "\n".join(["at several levels of concurrency, in waves:", *text[:2], rule, *text[2:], *note])
+    return "\n".join(["at several levels of concurrency, in waves:", *text[:3], rule, *text[3:], *note])
 
 
 def concurrency_line(content: Content) -> str:
