@@ -14,9 +14,11 @@ import msgspec
 from msgspec import Struct
 
 from bench.errors import SuiteError
+from bench.plan.headers import header_problems
 from bench.plan.hooks import command_problems, server_of, server_problems, together_problems
 from bench.plan.trials import task_name
 from bench.records import (
+    FromEnv,
     PromptSettings,
     RequestSettings,
     Route,
@@ -59,6 +61,7 @@ class RouteTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     base_url: str
     model: str | None = None
     api_key_env: str | None = None
+    headers: dict[str, str | int | FromEnv] = {}
     metrics_url: str | None = None
     engine: str | None = None
     speculation: Speculation | None = None
@@ -142,6 +145,7 @@ def _to_suite(file: SuiteFile, budget_s: float | None) -> Suite:
                 **{field: getattr(route, field) for field in RouteTable.__struct_fields__},
                 "base_url": route.base_url.rstrip("/"),
                 "setting": {key: str(value) for key, value in route.setting.items()},
+                "headers": {n: str(v) if isinstance(v, int) else v for n, v in route.headers.items()},
                 "server": server_of(route.server),
             }
         )
@@ -285,6 +289,7 @@ def _route_problems(where: str, route: Route) -> Iterable[str]:
     if route.api_key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", route.api_key_env):
         # Most likely the key itself: do not repeat it.
         yield f"{where}: api_key_env is the name of an environment variable, never the key itself"
+    yield from header_problems(where, route.headers, with_key=route.api_key_env is not None)
     if route.speculation and not 1 <= route.speculation.num_speculative_tokens <= 64:
         yield f"{where}: speculation.num_speculative_tokens: 1 to 64; for target only leave speculation out"
     limit = route.drafter_limit
@@ -341,7 +346,7 @@ def _explain(name: str, error: msgspec.ValidationError, tables: Mapping[str, Any
         what = f"{key}.{missing[1]}" if key else tables_of_a_file.get(missing[1], missing[1])
         return f"{name}: {what} is missing; `ctxbench routes llama` prints a whole suite"
     value = _value_at(tables, key)
-    shown = "" if value is None or re.search(r"api_key|\benv\b", key) else f" = {value!r}"[:80]
+    shown = "" if value is None or re.search(r"api_key|\benv\b|\bheaders\b", key) else f" = {value!r}"[:80]
     return f"{name}: {key or 'the file'}{shown}: {message[0].lower()}{message[1:]}"
 
 

@@ -75,6 +75,9 @@ class FromEnv(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     from_env: str
     """Name of the variable."""
 
+    def __str__(self) -> str:
+        return f"from {self.from_env}"
+
 
 class RouteServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a route's server is started and stopped, when the run does that itself."""
@@ -107,6 +110,8 @@ class Route(Struct, frozen=True, kw_only=True):
     """`None`: the only model the server lists."""
     api_key_env: str | None = None
     """Name of the environment variable that holds the key. The key itself is in no record."""
+    headers: dict[str, str | FromEnv] = {}
+    """Sent with every request to this server, beside our own: what its gateway or scheduler wants."""
     metrics_url: str | None = None
     """`None`: origin of `base_url` + `/metrics`."""
     engine: str | None = None

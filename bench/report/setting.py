@@ -55,6 +55,7 @@ def _setting(info: RunInfo, route: Route) -> dict[str, str]:
         else None,
         "request": f"{request.endpoint}, temperature {request.temperature:g}"
         + (", ignore_eos" if request.ignore_eos else ""),
+        "headers": "; ".join(f"{name}: {value}" for name, value in route.headers.items()),
         "TLS": "not verified" if route.insecure else None,
     }
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -32,8 +33,11 @@ def check_finish(command: Command | None, folder: Path) -> None:
 def secrets_of(suite: Suite) -> tuple[str, ...]:
     """Values of the environment variables that the suite takes keys and the like from."""
     names = [route.api_key_env for route in suite.routes if route.api_key_env]
-    tables = [route.server.env for route in suite.routes if route.server]
-    names += [value.from_env for env in tables for value in env.values() if isinstance(value, FromEnv)]
+    tables: list[Mapping[str, str | int | FromEnv]] = [
+        route.server.env for route in suite.routes if route.server
+    ]
+    tables += [route.headers for route in suite.routes]
+    names += [value.from_env for table in tables for value in table.values() if isinstance(value, FromEnv)]
     return tuple(value for name in names if len(value := os.environ.get(name, "")) >= _LEAST_SECRET)
 
 

@@ -13,7 +13,8 @@ from bench.engines.base import Dialect
 from bench.engines.context import ContextVerdict
 from bench.engines.metrics import read_page
 from bench.errors import EngineError, SuiteError
-from bench.records import Route, ServerFacts
+from bench.plan.headers import value_problem
+from bench.records import FromEnv, Route, ServerFacts
 from bench.wire.client import Client
 from bench.wire.machine import MachineLook
 
@@ -55,12 +56,31 @@ def api_key(route: Route) -> str | None:
 
     Raises `SuiteError` when the variable is not set.
     """
-    if route.api_key_env is None:
-        return None
-    key = os.environ.get(route.api_key_env)
-    if not key:
-        raise SuiteError(f"route {route.name}: the environment variable {route.api_key_env} is not set")
-    return key
+    return None if route.api_key_env is None else _variable(route, route.api_key_env)
+
+
+def headers_of(route: Route) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The route's headers with their values, and those of the values that are in no file.
+
+    Raises `SuiteError` when a variable is not set, or holds what no header can carry.
+    """
+    headers, secrets = {}, []
+    for name, value in route.headers.items():
+        if isinstance(value, FromEnv):
+            headers[name] = _variable(route, value.from_env)
+            secrets.append(headers[name])
+            if problem := value_problem(headers[name]):
+                raise SuiteError(f"route {route.name}: the environment variable {value.from_env} {problem}")
+        else:
+            headers[name] = value
+    return headers, tuple(secrets)
+
+
+def _variable(route: Route, name: str) -> str:
+    value = os.environ.get(name)
+    if not value:
+        raise SuiteError(f"route {route.name}: the environment variable {name} is not set")
+    return value
 
 
 async def connect(route: Route, client: Client) -> Session:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -56,8 +57,9 @@ class Client:
     """One server. An async context manager; nothing is opened before `async with`.
 
     `base_url` ends in the version part (`http://127.0.0.1:8000/v1`). `connect_s` limits opening a
-    connection. A proxy is used only when named here, and never for loopback addresses. `transport`
-    replaces both transports, for tests and for embedding.
+    connection. A proxy is used only when named here, and never for loopback addresses. `headers` go to
+    this server with every request, as the key does; of their values, `secrets` and the key are in no
+    record and no message. `transport` replaces both transports, for tests and for embedding.
     """
 
     def __init__(
@@ -65,6 +67,8 @@ class Client:
         base_url: str,
         *,
         api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        secrets: Iterable[str] = (),
         ca_file: str | None = None,
         insecure: bool = False,
         proxy: str | None = None,
@@ -80,7 +84,10 @@ class Client:
             not api_key.isprintable() or not api_key.isascii() or not api_key.strip()
         ):
             raise SuiteError("the API key holds characters that no HTTP header can carry")
-        self._key = api_key
+        self._own: dict[str, str] = dict(headers or {})
+        if api_key is not None:
+            self._own["Authorization"] = f"Bearer {api_key}"
+        self._secrets = tuple(secret for secret in (api_key, *secrets) if secret)
         self._ca_file = ca_file
         self._insecure = insecure
         self._proxy = None if proxy is None or _is_loopback(self._url.host) else proxy
@@ -167,7 +174,7 @@ class Client:
             timeouts=timeouts,
             first_token_s=120.0 + 0.010 * prompt_tokens if first is None else first,
             limit=STREAM_LIMIT,
-            secret=self._key,
+            secrets=self._secrets,
             gate=self._gate,
         )
 
@@ -279,10 +286,10 @@ class Client:
             ) from error
         except httpx.HTTPError as error:
             failure = classify(error, where=_place(url), answered=False)
-            raise EngineError(redact(f"{name}: {failure.message}", self._key)) from error
+            raise EngineError(redact(f"{name}: {failure.message}", self._secrets)) from error
         if response.status_code != 200:
             failure = of_status(response.status_code, text)
-            message = redact(f"{name}: {failure.message}{advice(response.status_code)}", self._key)
+            message = redact(f"{name}: {failure.message}{advice(response.status_code)}", self._secrets)
             raise StatusError(message, response.status_code)
         now_ns = time.monotonic_ns()
         return Reply(
@@ -298,7 +305,7 @@ class Client:
             return msgspec.json.decode(reply.text)
         except (msgspec.DecodeError, RecursionError) as error:
             name = f"{method} {self._resolve(path_or_url)}"
-            start = redact(reply.text[:60], self._key)
+            start = redact(reply.text[:60], self._secrets)
             raise EngineError(f"{name}: the answer is no JSON but begins with {start!r}") from error
 
     def _resolve(self, path_or_url: str) -> httpx.URL:
@@ -308,9 +315,9 @@ class Client:
 
     def _headers(self, url: httpx.URL) -> dict[str, str]:
         headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": _USER_AGENT}
-        # The key is for this server; a metrics page on another host or port does not get it.
-        if self._key is not None and (url.scheme, url.netloc) == (self._url.scheme, self._url.netloc):
-            headers["Authorization"] = f"Bearer {self._key}"
+        # What is this server's own: a metrics page on another host or port does not get the key.
+        if (url.scheme, url.netloc) == (self._url.scheme, self._url.netloc):
+            headers |= self._own
         return headers
 
     def _open(self, opened: _T | None) -> _T:

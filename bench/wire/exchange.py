@@ -38,8 +38,8 @@ class Prepared(Struct, frozen=True, kw_only=True, eq=False):
     """From `sent` to the first text."""
     limit: int
     """Bytes the answer may have."""
-    secret: str | None
-    """The key, to keep it out of what is recorded; never written."""
+    secrets: tuple[str, ...]
+    """The key and its like, to keep them out of what is recorded; never written."""
     gate: asyncio.Lock
     """One exchange of a client is decoded at a time, so that others keep their stamps."""
 
@@ -74,9 +74,10 @@ Onlooker = Callable[[bool, int], None]
 class Watch:
     """Deadlines of one exchange, and the decoding of what a long stream has piled up.
 
-    Nothing of this runs per read: a timer looks at the stamps, at most once a second. `sent` to
-    `uploaded`, `sent` to the first *text* (pings and role-only chunks do not count), and from read
-    to read afterwards.
+    Nothing of this runs per read: a timer looks, at most once a second. `sent` to `uploaded`, `sent`
+    to the first *text* (pings and role-only chunks do not count), and from one event of the answer to
+    the next afterwards (pings do not count either). When such an event came is known of what has been
+    decoded; the rest is decoded only when a deadline has passed without it, or when much waits.
     """
 
     def __init__(
@@ -91,6 +92,8 @@ class Watch:
         self._timeout: asyncio.Timeout | None = None
         self._handle: asyncio.TimerHandle | None = None
         self._period_s = _TICK_S
+        self._passed_ns = 0  # the deadline for which `_wanted` was noted
+        self._wanted = 0  # bytes that had come when it passed
 
     def start(self, timeout: asyncio.Timeout) -> None:
         self._timeout = timeout
@@ -119,8 +122,8 @@ class Watch:
             self._onlooker(self.decoder.has_text, recorder.size)
         now_ns = time.monotonic_ns()
         failure, due_ns = self._next()
-        if now_ns < due_ns:
-            # By then a new stamp may have moved the deadline on.
+        if now_ns < due_ns or not self._is_certain(due_ns):
+            # By then a new event may have moved the deadline on.
             self._later(_SOON_S if self._is_behind else min((due_ns - now_ns) / 1e9, _TICK_S))
             return
         self.failure = failure
@@ -136,11 +139,23 @@ class Watch:
 
     @property
     def _is_behind(self) -> bool:
-        """Whether decoding is wanted while the stream runs: up to its first text, and when much waits."""
+        """Whether decoding is wanted while the stream runs: up to its first text, when much waits, and
+        up to what had come when a deadline passed."""
         recorder = self._recorder
         if recorder.status != 200 or recorder.over.done():
             return False
-        return recorder.pending > (_KEEP if self.decoder.has_text else 0)
+        pending = recorder.pending
+        if pending > (_KEEP if self.decoder.has_text else 0):
+            return True
+        return recorder.size - pending < self._wanted
+
+    def _is_certain(self, passed_ns: int) -> bool:
+        """Whether a deadline that has passed really counts: all that had come by then is decoded, and
+        the event that was waited for is not among it. What comes later came too late."""
+        recorder = self._recorder
+        if passed_ns != self._passed_ns:
+            self._passed_ns, self._wanted = passed_ns, recorder.size
+        return not self._is_behind or recorder.size - recorder.pending >= self._wanted
 
     def _next(self) -> tuple[Failure | None, int]:
         """The deadline that is running, and what it means when it passes."""
@@ -154,13 +169,14 @@ class Watch:
             came = f"; {recorder.size} bytes without text had come" if recorder.size else ""
             message = f"no text within {first_s:g} s of sending{came}"
             return Failure(kind="first_token_timeout", message=message), sent_ns + _ns(first_s)
-        if self._ends_with_done():  # the answer is whole, only its connection is not closed
+        last_ns = sent_ns + self.decoder.last_ns
+        if self.decoder.done:  # the answer is whole, only its connection is not closed
+            return None, last_ns + _AFTER_DONE_NS
+        if b"data: [DONE]" in recorder.tail:
             return None, recorder.last_ns + _AFTER_DONE_NS
-        message = f"nothing came for {limits.idle_s:g} s in the middle of the answer"
-        return Failure(kind="idle_timeout", message=message), recorder.last_ns + _ns(limits.idle_s)
-
-    def _ends_with_done(self) -> bool:
-        return self.decoder.done or b"data: [DONE]" in self._recorder.tail
+        came = "; bytes without a piece of it kept coming" if recorder.last_ns > last_ns else ""
+        message = f"no piece of the answer came for {limits.idle_s:g} s in the middle of it{came}"
+        return Failure(kind="idle_timeout", message=message), last_ns + _ns(limits.idle_s)
 
 
 def raw_of(
@@ -219,7 +235,7 @@ async def finish(
         headers_ns=raw.headers_ns,
         ended_ns=raw.ended_ns,
         status=raw.status,
-        headers={name: redact(value, prepared.secret) for name, value in raw.headers.items()},
+        headers={name: redact(value, prepared.secrets) for name, value in raw.headers.items()},
         read_ns=tuple(at - raw.sent_ns for at in raw.recorder.read_ns),
         read_bytes=tuple(raw.recorder.read_bytes),
         chunks=answer.chunks,
@@ -230,7 +246,7 @@ async def finish(
         done=answer.done,
         usage=answer.usage,
         reported=answer.reported,
-        failure=None if failure is None else redacted(failure, prepared.secret),
+        failure=None if failure is None else redacted(failure, prepared.secrets),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import httpx
 
@@ -81,20 +81,22 @@ def advice(status: int) -> str:
     return ""
 
 
-def redact(text: str, secret: str | None) -> str:
-    """`text` without the key; servers like to repeat it in a 401."""
-    return text.replace(secret, "***") if secret else text
+def redact(text: str, secrets: Iterable[str]) -> str:
+    """`text` without the key and its like; servers like to repeat it in a 401."""
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text
 
 
-def redacted(failure: Failure, secret: str | None) -> Failure:
-    """The failure without the key."""
-    if not secret:
+def redacted(failure: Failure, secrets: Sequence[str]) -> Failure:
+    """The failure without the key and its like."""
+    if not secrets:
         return failure
     return Failure(
         kind=failure.kind,
-        message=redact(failure.message, secret),
+        message=redact(failure.message, secrets),
         status=failure.status,
-        body=None if failure.body is None else redact(failure.body, secret),
+        body=None if failure.body is None else redact(failure.body, secrets),
     )
 
 

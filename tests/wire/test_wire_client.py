@@ -39,16 +39,20 @@ def test_a_path_counts_from_base_url_and_an_address_stands_for_itself() -> None:
     assert seen == ["http://host:8000/v1/models", "http://host:8000/v1/models", "http://other:9/metrics?x=1"]
 
 
-def test_the_key_goes_to_this_server_alone() -> None:
+def test_key_and_headers_go_to_this_server_alone() -> None:
     seen = {}
 
     def handler(request: httpx.Request) -> httpx.Response:
-        seen[request.url.host] = request.headers.get("authorization")
+        names = ("authorization", "x-rank")
+        seen[request.url.netloc.decode()] = [request.headers.get(name) for name in names]
         return httpx.Response(200, json={})
 
-    ask(handler, "/models", api_key=KEY)
-    ask(handler, "http://other:8000/metrics", api_key=KEY)
-    assert seen == {"host": f"Bearer {KEY}", "other": None}
+    own = {"api_key": KEY, "headers": {"X-Rank": "0"}}
+    ask(handler, "/models", **own)
+    ask(handler, "http://other:8000/metrics", **own)
+    ask(handler, "http://host:9090/metrics", **own)
+    nothing = [None, None]
+    assert seen == {"host:8000": [f"Bearer {KEY}", "0"], "other:8000": nothing, "host:9090": nothing}
 
 
 def test_a_post_sends_json() -> None:

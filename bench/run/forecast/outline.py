@@ -66,6 +66,7 @@ def _route_lines(suite: Suite, route: Route, folder: Path) -> Iterator[str]:
     )
     if route.api_key_env:
         yield f"key: from {_variable(route.api_key_env)}"
+    yield from (f"header {name}: {value}" for name, value in route.headers.items())
     for exporter in route.exporters:
         yield f"looks at the machine: {exporter}"
     server = route.server

@@ -72,8 +72,9 @@ def surroundings(route: Route, folder: Path) -> Surroundings:
             env[name] = found
         else:
             env[name] = str(value)
-    key = os.environ.get(route.api_key_env or "")
-    secrets = {value for value in (*env.values(), key) if value and len(value) >= _LEAST_SECRET}
+    named = [value.from_env for value in route.headers.values() if isinstance(value, FromEnv)]
+    sent = [os.environ.get(name, "") for name in (*named, route.api_key_env or "")]
+    secrets = {value for value in (*env.values(), *sent) if len(value) >= _LEAST_SECRET}
     # Last on the path: the programs that are installed beside this one, ctxbench itself above all.
     env["PATH"] = os.pathsep.join((env.get("PATH") or os.environ.get("PATH", os.defpath), _OWN_PROGRAMS))
     cwd = (folder / (server.cwd or ".")).resolve()

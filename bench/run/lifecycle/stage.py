@@ -22,16 +22,19 @@ from bench.run.preflight.checks import Check, check_route
 from bench.run.preflight.limits import with_limits
 from bench.run.progress import Phase, Progress
 from bench.run.prompts import composers
-from bench.run.session import Session, api_key, connect
+from bench.run.session import Session, api_key, connect, headers_of
 from bench.wire.client import Client
 from bench.wire.machine import MachineLook
 
 
 def client_for(route: Route) -> Client:
-    """A client with the route's key, certificate authority and proxy."""
+    """A client with the route's key, headers, certificate authority and proxy."""
+    headers, secrets = headers_of(route)
     return Client(
         route.base_url,
         api_key=api_key(route),
+        headers=headers,
+        secrets=secrets,
         ca_file=route.ca_file,
         insecure=route.insecure,
         proxy=route.proxy,
