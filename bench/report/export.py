@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from bench.analysis.statistics.answers import Divergence, Equivalence, NeedleScore
-from bench.records import Comparison, Condition, Crossover, Level, Measurement, Reason, Summary
+from bench.records import Comparison, Condition, Crossover, Failure, Level, Measurement, Reason, Summary
 from bench.report.content import Content
 from bench.report.escape import csv_text, visible
 
@@ -27,6 +27,7 @@ LEADING = (
 """Columns that `ctxbench import` knows, and those that a reader looks for first."""
 
 _NESTED = {"sources", "absent", "failure", "verdict", "acceptance_per_position", "window"}
+_TRUTH = {True: "true", False: "false"}
 
 
 class RunLine(Struct, frozen=True, kw_only=True):
@@ -117,51 +118,59 @@ def columns() -> tuple[str, ...]:
     )
 
 
-def record(one: Measurement, speculation: dict[str, tuple[str, int]]) -> dict[str, Any]:
-    """A measurement as one flat row; missing is `None`."""
-    method, k = speculation.get(one.route, (None, None))
-    flat = {name: getattr(one, name) for name in Measurement.__struct_fields__ if name not in _NESTED}
-    positions = one.acceptance_per_position
-    flat |= {
-        "speculation": method,
-        "num_speculative_tokens": k,
-        "prefix_queries": one.prompt_tokens if one.cached_tokens is not None else None,
-        "prefix_hits": one.cached_tokens,
-        "valid": one.verdict.valid,
-        "reasons": "; ".join(reason.id for reason in one.verdict.reasons) or None,
-        "figures": _figures(one.verdict.reasons),
-        "warnings": "; ".join(reason.id for reason in one.verdict.warnings) or None,
-        "condition_held": one.verdict.reuse,
-        "speculation_seen": one.verdict.speculation,
-        "acceptance_per_position": " ".join(f"{share:.6g}" for share in positions) if positions else None,
-        "failure": f"{one.failure.kind}: {visible(one.failure.message)}" if one.failure else None,
-        "witnesses": _pairs(one.sources),
-        "missing": _pairs(one.absent),
+Table = dict[str, list[Any]]
+"""Column -> its values, a row each; missing is `None`."""
+
+
+def table(content: Content) -> Table:
+    """All measurements as flat columns, in run order."""
+    rows = content.everything
+    plain = [name for name in Measurement.__struct_fields__ if name not in _NESTED]
+    made: Table = {name: [getattr(one, name) for one in rows] for name in plain}
+    made |= _of_speculation(content)
+    made |= {
+        "prefix_queries": [one.prompt_tokens if one.cached_tokens is not None else None for one in rows],
+        "prefix_hits": made["cached_tokens"],
+        "valid": [one.verdict.valid for one in rows],
+        "reasons": ["; ".join(reason.id for reason in one.verdict.reasons) or None for one in rows],
+        "figures": [_figures(one.verdict.reasons) for one in rows],
+        "warnings": ["; ".join(reason.id for reason in one.verdict.warnings) or None for one in rows],
+        "condition_held": [one.verdict.reuse for one in rows],
+        "speculation_seen": [one.verdict.speculation for one in rows],
+        "acceptance_per_position": [_positions(one.acceptance_per_position) for one in rows],
+        "failure": [_failure(one.failure) for one in rows],
+        "witnesses": [_pairs(tuple(one.sources.items())) for one in rows],
+        "missing": [_pairs(tuple(one.absent.items())) for one in rows],
     }
-    return {name: flat.get(name) for name in columns()}
+    return {name: made[name] for name in columns()}
 
 
-def records(content: Content) -> list[dict[str, Any]]:
-    """All measurements as flat rows, in run order."""
-    speculation = {
-        route.name: (route.speculation.method, route.speculation.num_speculative_tokens)
+def _of_speculation(content: Content) -> Table:
+    """Method and k that the suite declares for the route of each row."""
+    declared = {
+        route.name: route.speculation
         for run in content.runs
         for route in run.info.suite.routes
         if route.speculation is not None
     }
-    return [record(one, speculation) for one in content.everything]
+    found = [declared.get(one.route) for one in content.everything]
+    return {
+        "speculation": [one.method if one is not None else None for one in found],
+        "num_speculative_tokens": [one.num_speculative_tokens if one is not None else None for one in found],
+    }
 
 
-def measurements_csv(content: Content) -> str:
+def measurements_csv(content: Content, made: Table | None = None) -> str:
     """measurements.csv: one line per measurement, invalid ones too; empty where missing.
 
-    Full precision; texts cannot be taken for formulas. `ctxbench import` reads it back.
+    Full precision; texts cannot be taken for formulas. `ctxbench import` reads it back. `made`: its
+    `table`, where that is there already.
     """
+    made = table(content) if made is None else made
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns())
-    for row in records(content):
-        writer.writerow([_csv_cell(value) for value in row.values()])
+    writer.writerow(made)
+    writer.writerows(zip(*map(_csv_cells, made.values()), strict=True))
     return out.getvalue()
 
 
@@ -212,16 +221,13 @@ def summary_schema() -> bytes:
     return msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
 
 
-def measurements_parquet(content: Content) -> bytes | None:
-    """measurements.parquet, or `None` where pyarrow is not installed."""
+def measurements_parquet(content: Content, made: Table | None = None) -> bytes | None:
+    """measurements.parquet, or `None` where pyarrow is not installed. `made` as for `measurements_csv`."""
     if find_spec("pyarrow") is None:
         return None
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    from bench.report.parquet import parquet
 
-    out = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(records(content)), out)
-    return out.getvalue()
+    return parquet(table(content) if made is None else made)
 
 
 def _needles(one: NeedleScore) -> NeedleLine:
@@ -249,10 +255,20 @@ def _greedy(one: Equivalence) -> GreedyLine:
     )
 
 
-def _csv_cell(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return csv_text(value) if isinstance(value, str) else value
+def _csv_cells(values: list[Any]) -> list[Any]:
+    """A column as CSV has it. Each distinct text is looked at once: most columns repeat a few."""
+    texts = {value: csv_text(value) for value in set(values) if isinstance(value, str)}
+    if not texts:
+        return [_TRUTH[value] if isinstance(value, bool) else value for value in values]
+    return [texts[value] if isinstance(value, str) else value for value in values]
+
+
+def _positions(shares: tuple[float, ...] | None) -> str | None:
+    return " ".join(f"{share:.6g}" for share in shares) if shares else None
+
+
+def _failure(failure: Failure | None) -> str | None:
+    return f"{failure.kind}: {visible(failure.message)}" if failure is not None else None
 
 
 def _figures(reasons: tuple[Reason, ...]) -> str | None:
@@ -260,5 +276,6 @@ def _figures(reasons: tuple[Reason, ...]) -> str | None:
     return "; ".join(visible(reason.detail, 200) for reason in reasons if reason.detail) or None
 
 
-def _pairs(mapping: dict[str, str]) -> str | None:
-    return "; ".join(f"{key}: {visible(value, 200)}" for key, value in sorted(mapping.items())) or None
+@lru_cache(maxsize=1024)  # rows of a run mostly have the same
+def _pairs(items: tuple[tuple[str, str], ...]) -> str | None:
+    return "; ".join(f"{key}: {visible(value, 200)}" for key, value in sorted(items)) or None

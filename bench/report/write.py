@@ -68,11 +68,12 @@ def files(content: Content, *, plots: bool = True) -> Iterator[tuple[str, bytes]
 
     pictures = draw(content) if plots else []
     yield "report.md", markdown.render(content, [plot.name for plot in pictures]).encode()
-    yield "measurements.csv", export.measurements_csv(content).encode()
+    table = export.table(content)
+    yield "measurements.csv", export.measurements_csv(content, table).encode()
     yield "summary.json", export.summary_json(content)
-    table = export.measurements_parquet(content)
-    if table is not None:
-        yield "measurements.parquet", table
+    parquet = export.measurements_parquet(content, table)
+    if parquet is not None:
+        yield "measurements.parquet", parquet
     for plot in pictures:
         yield f"plots/{plot.name}.png", plot.png
         yield f"plots/{plot.name}.svg", plot.svg.encode()

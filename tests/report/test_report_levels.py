@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from report_samples import content, suite
 
 from bench.records import Estimate, Level, Measurement, Percentiles, Reason, Verdict, Window
 from bench.report import html, markdown, words
 from bench.report.content import Content, assemble
-from bench.report.export import measurements_csv, records, summary_json
+from bench.report.export import measurements_csv, summary_json, table
 from bench.report.levels import concurrency_line, level_table, terminal_levels
 from bench.report.tables import terminal
 
@@ -73,7 +74,7 @@ def test_nothing_else_of_a_report_changes_when_waves_are_added() -> None:
     without, with_waves = mixed(), mixed(*waves(4.0, 5.0))
     for field in ("measurements", "summaries", "comparisons", "crossovers", "routes"):
         assert getattr(without, field) == getattr(with_waves, field)
-    assert len(records(with_waves)) == len(records(without)) + 4
+    assert len(table(with_waves)["trial_id"]) == len(table(without)["trial_id"]) + 4
     assert "@2.2" in measurements_csv(with_waves) and "window" not in measurements_csv(with_waves)
 
 
@@ -92,7 +93,8 @@ def test_a_run_of_waves_alone_claims_nothing_about_single_requests() -> None:
     assert words.boundary_lines(one)[0].startswith("Tested up to 6,316 prompt tokens")
 
 
-def test_the_terminal_table_fits_a_hundred_columns() -> None:
+def a_wide_level() -> Content:
+    """Everything about as wide as it gets."""
     wide = Estimate(value=123_456.7, low=1.0, high=2.0, spread="range", samples=2)
     times = Percentiles(p50=1234.5, p90=1234.5, p99=1234.5, samples=8)
     level = Level(
@@ -113,7 +115,7 @@ def test_the_terminal_table_fits_a_hundred_columns() -> None:
         waiting_peak=1000.0,
     )
     sample = content()
-    one = Content(
+    return Content(
         runs=sample.runs,
         measurements=(),
         summaries=(),
@@ -124,6 +126,19 @@ def test_the_terminal_table_fits_a_hundred_columns() -> None:
         base=None,
         levels=(level,),
     )
-    lines = terminal_levels(one, 100, 100).splitlines()
-    assert max(map(len, lines)) <= 100
-    assert "123,457" in lines[-2] and "1,234/1,234/1,234" in lines[-2]
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_the_terminal_table_fits_and_keeps_its_percentiles(width: int) -> None:
+    lines = terminal_levels(a_wide_level(), width, width).splitlines()
+    assert max(map(len, lines)) <= width
+    row = next(line for line in lines if line.startswith("a-rou"))
+    assert "123,457" in row and "1,234/1,234/1,234" in row and "81.0/10.0" in row
+
+
+def test_a_usual_level_keeps_its_names_at_eighty_columns() -> None:
+    lines = terminal_levels(mixed(*waves(4.0, 5.0)), 80, 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    head, row = lines[1].split(), lines[5].split()
+    assert head == ["route", "tier", "condition", "at", "waves", "out", "TTFT", "decode", "accept", "reuse"]
+    assert len(row) == len(head) and row[3:6] == ["2", "2", "45.0"]
