@@ -8,30 +8,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import typer
 
-from bench.cli.main import app
+from bench.cli.options import as_markdown, commands
 from bench.plan.suite import RouteTable, SuiteTable, parse_suite
 from bench.records import PromptSettings, RequestSettings, RouteServer, Timeouts
 from bench.resources import shipped
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-
-def commands() -> dict[str, typer.core.TyperCommand]:
-    """Every command by its full name, e.g. `serve llama`."""
-    found = {}
-
-    def walk(group: object, prefix: str) -> None:
-        for name, command in group.commands.items():  # type: ignore[attr-defined]
-            if hasattr(command, "commands"):
-                walk(command, f"{prefix}{name} ")
-            else:
-                found[prefix + name] = command
-
-    walk(typer.main.get_command(app), "")
-    return found
 
 
 @pytest.mark.parametrize("name", commands())
@@ -50,6 +34,15 @@ def test_every_example_in_a_help_parses(name: str) -> None:
     command.make_context(name, list(words), resilient_parsing=True)
     known = {option for parameter in command.params for option in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= known
+
+
+def test_the_page_of_options_is_what_the_commands_say() -> None:
+    written = (ROOT / "docs" / "options.md").read_text()
+    assert written == as_markdown(), "python -m bench.cli.options > docs/options.md"
+    for name, command in commands().items():
+        section = written.split(f"\n## {name}\n", 1)[1].split("\n## ", 1)[0]
+        shown = [word for one in command.params if not one.hidden for word in one.opts]
+        assert {word for word in shown if word[0] == "-"} <= set(re.findall(r"--?[a-z][\w-]*", section)), name
 
 
 @pytest.mark.parametrize(

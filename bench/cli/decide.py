@@ -153,7 +153,8 @@ def gate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run or table to judge.")],
     baseline: Annotated[Path, typer.Option(help="Run or table to judge it against.")],
     rule: Annotated[
-        list[str] | None, typer.Option(help="'QUANTITY CONDITION TIER [ROUTE] <= RATIO'; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="RULE", help="'QUANTITY CONDITION TIER [ROUTE] <= RATIO'; repeatable."),
     ] = None,
     rules: Annotated[Path | None, typer.Option(help="TOML file with rules = [...].")] = None,
     as_json: AsJson = False,

@@ -100,7 +100,8 @@ def _seconds(seconds: float | None) -> str:
 def check(
     suite: Annotated[Path, typer.Argument(help="The suite file (TOML).")],
     route: Annotated[
-        list[str] | None, typer.Option(help="Check only this route (may be given several times).")
+        list[str] | None,
+        typer.Option(metavar="ROUTE", help="Check only this route (may be given several times)."),
     ] = None,
     calibrate: Calibrate = False,
     earlier: Earlier = None,

@@ -34,7 +34,10 @@ Resume = Annotated[
         "for values written in [route.server] env.",
     ),
 ]
-Only = Annotated[list[str] | None, typer.Option(help="Measure only this route (may be given several times).")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ROUTE", help="Measure only this route (may be given several times)."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Go on although a check failed.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print all that would happen, commands too, and do nothing.")

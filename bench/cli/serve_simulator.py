@@ -15,7 +15,11 @@ def simulator(
     speed: Annotated[float, typer.Option("--speed", help="Divides all durations alike.")] = 1.0,
     fault: Annotated[
         list[str] | None,
-        typer.Option("--fault", help="A fault by name, `@n`, `@n-m` or `@n-` behind it; may be repeated."),
+        typer.Option(
+            "--fault",
+            metavar="FAULT",
+            help="A fault by name, `@n`, `@n-m` or `@n-` behind it; may be repeated.",
+        ),
     ] = None,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free port.")] = 0,
     host: Annotated[str, typer.Option("--host", help="A loopback address.")] = "127.0.0.1",
