@@ -395,3 +395,112 @@ def test_streams_that_do_not_show_a_slope_say_nothing_of_it() -> None:
     rows, curves = _slowing_streams((0.0, 0.0), noise=1e-3)
     (one,) = crossovers(rows, "b", curves=curves)
     assert not any("streams themselves" in text for text in one.warnings)
+
+
+_TOKENS = np.arange(1.0, 201.0)
+
+
+def _streams(
+    sides: dict[str, list[tuple[float, float, int]]],
+) -> tuple[list[Measurement], dict[tuple[str, str, int], tuple[np.ndarray, np.ndarray]]]:
+    """Trials (TTFT, step, output tokens) of straight streams, with their arrival curves."""
+    rows, curves = [], {}
+    for route, trials in sides.items():
+        for number, (ttft, tpot, output) in enumerate(trials):
+            row = trial(route, ttft, tpot, output=output, number=number + 1)
+            rows.append(row)
+            curves[curve_key(row)] = (_TOKENS[:output], ttft + tpot * (_TOKENS[:output] - 1))
+    return rows, curves
+
+
+@pytest.mark.parametrize(
+    ("start", "met", "basis"),
+    [(1.0, 101.0, "line"), (0.7, 41.0, "curve")],  # 1 + 0.5 / 0.005, 1 + 0.2 / 0.005
+)
+def test_a_stream_that_ends_early_ends_the_curves(start: float, met: float, basis: str) -> None:
+    short = [(start, 0.010, 60)] * 4 + [(start, 0.010, 200)]
+    rows, curves = _streams({"a": short, "b": [(0.5, 0.015, 200)] * 5})
+    one = _one(rows, curves=curves)
+    assert (one.measured, one.basis) == (200, basis)
+    assert one.output_tokens == pytest.approx(met)
+    said = "the measured curves do not meet up to 60 tokens, where the shortest ends"
+    assert (said in one.warnings) == (basis == "line")
+
+
+@pytest.mark.parametrize("starts", [(1.5, 1.55, 1.6, 1.65, 1.7), (1.5, 1.6, 1.7)])
+def test_resamples_that_cross_outside_the_window_keep_their_place_in_the_interval(
+    starts: tuple[float, ...],
+) -> None:
+    # 1 + 0.6 / 0.005 = 121 of 128; the fastest and the slowest start meet at 101 and 141
+    trials = len(starts)
+    rows, curves = _streams({"a": [(t, 0.010, 128) for t in starts], "b": [(1.0, 0.015, 128)] * trials})
+    one = _one(rows, curves=curves)
+    assert (one.basis, one.spread) == ("curve", "interval" if trials >= 5 else "range")
+    assert one.output_tokens == pytest.approx(121.0)
+    assert (one.low, one.high) == pytest.approx((101.0, 141.0))
+
+
+def test_resamples_that_crossed_before_the_window_keep_their_place_too() -> None:
+    # first chunks of 40 tokens: nothing is seen before them; 1 + 0.005 x (...) meets at 31, 51 and 71
+    rows, curves = _streams(
+        {"a": [(t, 0.010, 128) for t in (1.15, 1.25, 1.35)], "b": [(1.0, 0.015, 128)] * 3}
+    )
+    late = {key: (tokens[39:], seconds[39:]) for key, (tokens, seconds) in curves.items()}
+    one = _one(rows, curves=late)
+    assert one.basis == "curve" and one.output_tokens == pytest.approx(51.0)
+    assert (one.low, one.high) == pytest.approx((31.0, 71.0))
+
+
+def test_the_slopes_own_scatter_is_in_the_spread_far_out() -> None:
+    # at 1,000 tokens the trials are equal, at 101,000 a's steps take 20 and 22 ms: d1 = 100 to 120 ns
+    rows = [
+        trial(route, ttft, step, tier=tier, output=100, number=number)
+        for number, far in ((1, 0.020), (2, 0.022))
+        for route, tier, ttft, step in (
+            ("a", 1_000, 61.0, 0.010),
+            ("a", 101_000, 61.0, far),
+            ("b", 1_000, 1.0, 0.030),
+            ("b", 101_000, 1.0, 0.030),
+        )
+    ]
+    one = {c.tier: c for c in crossovers(rows, "b")}[1_000]
+
+    def root(slope: float) -> float:
+        # x steps win back 0.02 x - slope / 2 x (x - 99) of the 60 s
+        return 1 + float(min(np.roots([slope / 2, -0.02 - slope / 2 * 99, 60.0])))
+
+    assert (one.basis, one.spread) == ("slowing", "range")
+    assert one.output_tokens == pytest.approx(root(110e-9))
+    assert (one.low, one.high) == pytest.approx((root(100e-9), root(120e-9)))
+
+
+def test_a_slope_from_a_single_trial_gives_a_point() -> None:
+    rows = [trial(r, t, p, output=100) for r, t, p in (("a", 61.0, 0.010), ("b", 1.0, 0.030))] * 2
+    rows += [trial(r, t, p, tier=9_000, output=100) for r, t, p in (("a", 61.0, 0.011), ("b", 1.0, 0.030))]
+    one = {c.tier: c for c in crossovers(rows, "b")}[1_000]
+    assert (one.status, one.basis) == ("crosses", "slowing")
+    assert (one.low, one.high, one.spread) == (None, None, None)
+
+
+def test_intervals_far_out_hold_what_they_promise() -> None:
+    # tiers a third apart, 2% noise, 220 times the measured output: with exact slopes half of them would miss
+    laws = {"a": (150.0, 0.010, 4e-8), "b": (0.0, 0.016, 1e-8)}
+    n = np.arange(2, 100_000)
+    gap = 150.0 + (n - 1) * (-0.006 + 3e-8 * (8_000 + n / 2))
+    truth = float(n[np.argmax(gap < 0)])
+    covered = 0
+    for seed in range(80):
+        rng = np.random.default_rng(seed)
+        rows = [
+            row
+            for route, (late, d0, d1) in laws.items()
+            for tier in (8_000, 12_000)
+            for row in study(
+                route, tier / 270 + late, d0 + d1 * (tier + 64), 6, rng,
+                noise=(0.02, 0.02), tier=tier, output=128,
+            )
+        ]  # fmt: skip
+        one = {c.tier: c for c in crossovers(rows, "b")}[8_000]
+        if one.basis == "slowing":
+            covered += (one.low or 0) <= truth and (one.high is None or truth <= one.high)
+    assert covered >= 72

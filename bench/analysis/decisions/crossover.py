@@ -16,11 +16,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 from msgspec import structs
 
+from bench.analysis.decisions import slowing
 from bench.analysis.decisions.claims import by_points, sign_of, status_of
+from bench.analysis.decisions.slowing import Slope
 from bench.analysis.statistics import bootstrap, decode
 from bench.analysis.statistics.bootstrap import Floats, Side
 from bench.analysis.statistics.cells import Cell, alone, by_cell, labelled, named, paired, routes_of
-from bench.analysis.statistics.decode import DecodeLaw
 from bench.records import Crossover, Estimate, Measurement
 
 FAR = 2.0
@@ -48,7 +49,8 @@ class _Route(NamedTuple):
     """Columns ttft_s, tpot_s, first_chunk_tokens."""
     curves: list[Arrival]
     """One per row, or empty when any is missing."""
-    law: DecodeLaw | None
+    slope: Slope | None
+    """`None`: measured on one tier, so how its decoding slows is unknown."""
     met: dict[str, tuple[Estimate | None, list[str]]]
     """Name of the other route -> where their curves cross, which is the same from both sides."""
 
@@ -72,14 +74,14 @@ def crossovers(
     rows = labelled(given)
     routes = routes_of(rows)
     bases = named(routes, base) if base is not None else routes
-    laws = {
-        task: decode.fit(row for row in rows if row.task == task)
+    slopes = {
+        task: slowing.slopes_of(decode.fit(row for row in rows if row.task == task))
         for task in dict.fromkeys(row.task for row in rows)
     }
     keyed = {id(row): key for row, key in zip(rows, keys, strict=True)}
     found: list[Crossover] = []
     for cell, sides in by_cell(rows).items():
-        ready = _routes(sides, laws[cell.task], curves or {}, keyed)
+        ready = _routes(sides, slopes[cell.task], curves or {}, keyed)
         for one in bases:
             found += [
                 _crossover(cell, ready[route], ready[one])
@@ -106,7 +108,7 @@ def as_json(found: Iterable[Crossover]) -> list[dict[str, object]]:
 
 def _routes(
     sides: Mapping[str, Sequence[Measurement]],
-    laws: Mapping[str, DecodeLaw],
+    slopes: Mapping[str, Slope],
     curves: Curves,
     keyed: Mapping[int, tuple[str, str, int]],
 ) -> dict[str, _Route]:
@@ -124,7 +126,7 @@ def _routes(
                 rows=rows,
                 side=_side(rows, stream),
                 curves=complete if len(complete) == len(rows) else [],
-                law=laws.get(name),
+                slope=slopes.get(name),
                 met={},
             )
     return ready
@@ -235,20 +237,23 @@ def _located(
     best, basis, warnings = line, "line", list(one.warnings)
     if a.curves and b.curves and one.measured and line.value <= one.measured:
         if b.name not in a.met:
-            a.met[b.name] = b.met[a.name] = _on_curves(a, b, one.measured, is_paired)
+            a.met[b.name] = b.met[a.name] = _on_curves(a, b, one.measured, ahead, is_paired)
         curve, notes = a.met[b.name]
         warnings += notes
         if curve is not None:
             best, basis = curve, "curve"
     elif one.measured and line.value > FAR * one.measured:
-        bent = _slowing(a, b, one.measured, ahead, is_paired)
-        if bent is None:
+        if a.slope is None or b.slope is None:
             warnings.append("how decode slows further out is unknown: it was measured on one tier")
-            warnings += _by_streams(a, b, one.measured, ahead, is_paired)
-        elif math.isfinite(bent.value):
-            best, basis = bent, "slowing"
+            warnings += _by_streams(a, b, one.measured, ahead)
         else:
-            warnings.append("decode slows with context so much that the routes may never meet")
+            sides = (a.side, a.slope), (b.side, b.slope)
+            context = one.tier + one.measured / 2
+            bent = slowing.meeting(*sides, context, one.measured, ahead, is_paired)
+            if bent is not None:
+                best, basis = bent, "slowing"
+            else:
+                warnings.append("decode slows with context so much that the routes may never meet")
     factor = best.value / one.measured if one.measured else None
     if factor is not None and factor > 1:
         warnings.append(f"extrapolated {factor:.1f}-fold beyond the {one.measured:,} measured tokens")
@@ -313,74 +318,63 @@ def _line(ahead: int) -> bootstrap.Statistic:
     return meet
 
 
-def _slowing(a: _Route, b: _Route, measured: int, ahead: int, is_paired: bool) -> Estimate | None:
-    """n* when each further token of context makes a step longer by the route's slope; `None`: not known."""
-    if a.law is None or b.law is None or min(a.law.tiers, b.law.tiers) < 2:
-        return None
-    return _bent(a, b, measured, ahead, is_paired, (a.law.slope_s - b.law.slope_s) / 2)
-
-
-def _by_streams(a: _Route, b: _Route, measured: int, ahead: int, is_paired: bool) -> list[str]:
+def _by_streams(a: _Route, b: _Route, measured: int, ahead: int) -> list[str]:
     """A second n*, from the streams' own curvature, where it shows: too weak to be the first."""
     slopes = decode.stream_slope(a.curves), decode.stream_slope(b.curves)
     if slopes[0] is None or slopes[1] is None or None in map(sign_of, slopes):
         return []
-    bent = _bent(a, b, measured, ahead, is_paired, (slopes[0].value - slopes[1].value) / 2)
-    if not math.isfinite(bent.value):
+    met = slowing.point(a.side, b.side, measured, ahead, (slopes[0].value, slopes[1].value))
+    if met is None:
         return ["going by how the streams themselves slow, the routes may never meet"]
-    return [f"going by how the streams themselves slow, the routes meet at about {bent.value:,.0f}"]
+    return [f"going by how the streams themselves slow, the routes meet at about {met:,.0f}"]
 
 
-def _bent(a: _Route, b: _Route, measured: int, ahead: int, is_paired: bool, bend: float) -> Estimate:
-    """n* of lines whose steps part by `bend` x 2 s more with every token; infinite when they never meet.
+def _on_curves(
+    a: _Route, b: _Route, measured: int, ahead: int, is_paired: bool
+) -> tuple[Estimate | None, list[str]]:
+    """Where the median arrival curves cross inside the measured window, and what is odd about them.
 
-    The mean step over n tokens is tpot + slope * (n - m) / 2, m being the measured length; the two
-    latencies meet at a root of a quadratic: the first one at which the sign of the lines changes.
+    The window ends with the shortest stream: behind its end a stream has no time.
     """
-
-    def meet(ta: Floats, pa: Floats, ca: Floats, tb: Floats, pb: Floats, cb: Floats) -> Floats:
-        c0 = np.add(ca, cb) / 2
-        start, gain = np.subtract(ta, tb), np.subtract(pa, pb)
-        # start + x * (gain + bend * (x + c0 - m)) = 0 with x = n - c0
-        linear = gain + bend * (c0 - measured)
-        if bend == 0:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                return np.where(linear * ahead > 0, c0 - start / linear, np.inf)
-        inner = linear**2 - 4 * bend * start
-        with np.errstate(invalid="ignore", divide="ignore"):
-            root = np.sqrt(np.maximum(inner, 0))
-            # stable form: the root that tends to -start/linear as the bend vanishes
-            x = -2 * start / (linear + np.copysign(root, linear))
-        return np.where((inner >= 0) & (linear * ahead > 0) & (x > 0), c0 + x, np.inf)
-
-    value = bootstrap.two_sides(meet, a.side, b.side, paired=is_paired, corrected=False)
-    return Estimate(value=math.inf) if value is None else value
-
-
-def _on_curves(a: _Route, b: _Route, measured: int, is_paired: bool) -> tuple[Estimate | None, list[str]]:
-    """Where the median arrival curves cross inside the measured window, and what is odd about them."""
-    start = max(float(curve[0][0]) for curve in (*a.curves, *b.curves))
-    grid = np.linspace(start, measured, _GRID)
+    curves = (*a.curves, *b.curves)
+    start = max(float(tokens[0]) for tokens, _ in curves)
+    reach = min(float(measured), *(float(tokens[-1]) for tokens, _ in curves))
+    if reach <= start:
+        return None, [f"the shortest stream ends at {reach:,.0f} tokens: straight lines say where they meet"]
+    grid = np.linspace(start, reach, _GRID)
     left, right = (np.stack([read_curve(curve, grid) for curve in side.curves]) for side in (a, b))
     gap = np.median(left, axis=0) - np.median(right, axis=0)
     value, changes = float(crossing(grid, gap[None, :])[0]), int(np.count_nonzero(np.diff(np.sign(gap))))
     notes = [f"the measured curves cross {changes} times: the last one counts"] if changes > 1 else []
+    if not math.isfinite(value) and reach < measured:
+        return None, [f"the measured curves do not meet up to {reach:,.0f} tokens, where the shortest ends"]
     if not math.isfinite(value):
         return None, ["the lines meet inside the measured window but the measured curves do not"]
     samples = min(a.side.trials, b.side.trials)
     spread = bootstrap.spread_of(a.side.trials, b.side.trials)
     if spread is None:
         return Estimate(value=value, samples=samples), notes
+    line = _line(ahead)
     if spread == "range":
-        pairs = left[:, None, :] - right[None, :, :]
-        met = crossing(grid, pairs.reshape(-1, _GRID))
-    else:
-        streams = (0, 0) if is_paired else (a.side.stream, b.side.stream)
-        met = crossing(grid, bootstrap.resampled_gaps(left, right, streams))
-    met = met[np.isfinite(met)]
-    ends = (met.min(), met.max()) if spread == "range" else np.quantile(met, [0.025, 0.975])
-    low, high = min(float(ends[0]), value), max(float(ends[1]), value)
-    return Estimate(value=value, low=low, high=high, spread=spread, samples=samples), notes
+        gaps = (left[:, None, :] - right[None, :, :]).reshape(-1, _GRID)
+        lines = np.ravel(line(*bootstrap.every_pair(a.side, b.side)))
+        return bootstrap.within(value, _met(grid, gaps, lines, ahead), samples), notes
+    streams = (0, 0) if is_paired else (a.side.stream, b.side.stream)
+    gaps = bootstrap.resampled_gaps(left, right, streams)
+    lines = line(*bootstrap.drawn(a.side, b.side, is_paired))
+    return bootstrap.between(value, _met(grid, gaps, lines, ahead), samples), notes
+
+
+def _met(grid: Floats, gaps: Floats, lines: Floats, ahead: int) -> Floats:
+    """Crossings of gaps on the grid; of those that have none, where their lines meet outside of it.
+
+    Leaving these out would cut off an interval at the window's ends. A gap that has the sign of `ahead` all
+    along was closed before the grid begins, another one is not closed where it ends.
+    """
+    met = crossing(grid, gaps)
+    outside = np.where(gaps[:, -1] * ahead > 0, np.minimum(lines, grid[0]), np.maximum(lines, grid[-1]))
+    found: Floats = np.where(np.isfinite(met), met, outside)
+    return found
 
 
 def read_curve(curve: Arrival, grid: Floats) -> Floats:

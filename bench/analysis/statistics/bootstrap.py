@@ -235,22 +235,42 @@ def two_sides(
     if spread is None:
         return Estimate(value=value, samples=samples)
     if spread == "range":
-        every = np.asarray(statistic(*(c[:, None] for c in a.columns), *(c[None, :] for c in b.columns)))
-        low, high = min(value, float(every.min())), max(value, float(every.max()))
-    else:
-        if paired:
-            drawn = (*a.resampled(0), *b.resampled(0))
-        elif len(a.columns) == len(b.columns) == 1:
-            drawn = (*a.resampled_alone(), *b.resampled_alone())
-        else:
-            drawn = (*a.resampled(a.stream), *b.resampled(b.stream))
-        replicates = np.asarray(statistic(*drawn))
-        if corrected:
-            low, high = bca(value, replicates, _influence(statistic, a, b, paired))
-        else:
-            ordered = np.sort(replicates)
-            low, high = _quantile(ordered, (1 - LEVEL) / 2), _quantile(ordered, (1 + LEVEL) / 2)
-        low, high = min(low, value), max(high, value)
+        return within(value, np.asarray(statistic(*every_pair(a, b))), samples)
+    replicates = np.asarray(statistic(*drawn(a, b, paired)))
+    if not corrected:
+        return between(value, replicates, samples)
+    return _estimate(value, bca(value, replicates, _influence(statistic, a, b, paired)), spread, samples)
+
+
+def drawn(a: Side, b: Side, paired: bool) -> tuple[Floats, ...]:
+    """Medians of all columns of both sides in every resample; with `paired` both are resampled alike."""
+    if paired:
+        return (*a.resampled(0), *b.resampled(0))
+    if len(a.columns) == len(b.columns) == 1:
+        return (*a.resampled_alone(), *b.resampled_alone())
+    return (*a.resampled(a.stream), *b.resampled(b.stream))
+
+
+def every_pair(a: Side, b: Side) -> tuple[Floats, ...]:
+    """The columns of both sides shaped for every pair of trials: (a's trials, b's trials) together."""
+    return (*(c[:, None] for c in a.columns), *(c[None, :] for c in b.columns))
+
+
+def between(value: float, replicates: Floats, samples: int) -> Estimate:
+    """An estimate with the percentile interval of its replicates, which may be infinite."""
+    ordered = np.sort(replicates)
+    ends = _quantile(ordered, (1 - LEVEL) / 2), _quantile(ordered, (1 + LEVEL) / 2)
+    return _estimate(value, ends, "interval", samples)
+
+
+def within(value: float, every: Floats, samples: int) -> Estimate:
+    """An estimate with the range of what pairs of trials give, which may be infinite."""
+    return _estimate(value, (float(every.min()), float(every.max())), "range", samples)
+
+
+def _estimate(value: float, ends: tuple[float, float], spread: Spread, samples: int) -> Estimate:
+    """An end that is not finite is left open."""
+    low, high = min(ends[0], value), max(ends[1], value)
     return Estimate(
         value=value,
         low=low if np.isfinite(low) else None,

@@ -44,6 +44,8 @@ class DecodeLaw(Struct, frozen=True, kw_only=True):
     slope_s: float
     """d1: seconds per token for each token of context; 0 with a single tier."""
     samples: int
+    steps_s: tuple[tuple[float, ...], ...] = ()
+    """What each of `tpot_s` is the median of."""
     slope_weights: tuple[float, ...] = ()
     """How far d1 moves with a relative change of each tier's step time; empty with a single tier."""
     warnings: tuple[str, ...] = ()
@@ -113,14 +115,13 @@ def mean_context(rows: Sequence[Measurement]) -> float:
     return float(np.median([(row.prompt_tokens or row.tier) + (row.output_tokens or 0) / 2 for row in rows]))
 
 
-def _context(point: tuple[float, Estimate]) -> float:
+def _context(point: tuple[float, Floats]) -> float:
     return point[0]
 
 
 def _law(route: str, tiers: dict[int, list[Measurement]]) -> DecodeLaw:
-    points = sorted(
-        ((mean_context(r), bootstrap.median(column(r, "tpot_s"))) for r in tiers.values()), key=_context
-    )
+    steps = sorted(((mean_context(r), column(r, "tpot_s")) for r in tiers.values()), key=_context)
+    points = [(context, bootstrap.median(values)) for context, values in steps]
     contexts = np.array([context for context, _ in points])
     times = np.array([estimate.value for _, estimate in points])
     halves = tuple(
@@ -155,6 +156,7 @@ def _law(route: str, tiers: dict[int, list[Measurement]]) -> DecodeLaw:
         longest_output=max(row.output_tokens or 0 for row in rows),
         longest_prompt=max(row.prompt_tokens or row.tier for row in rows),
         samples=samples,
+        steps_s=tuple(tuple(map(float, values)) for _, values in steps),
         slope_weights=weights,
         warnings=tuple(warnings),
     )
