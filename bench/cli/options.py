@@ -14,8 +14,8 @@ import typer
 
 _HEAD = """# Options
 
-What `--help` of each command tells, on one page, as `python -m bench.cli.options` prints it. What the commands
-are for, with an example each, is in [commands.md](commands.md).
+What `--help` of each command tells, on one page, as `python -m bench.cli.options` prints it. What the
+commands are for, with an example each, is in [commands.md](commands.md).
 """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.analysis.statistics.compare import MARKS
+from bench.analysis.statistics.compare import MARKS, Lacking
 from bench.records import Comparison, Estimate
 from bench.report import sources
 from bench.report.content import Content
@@ -17,10 +17,12 @@ COMPARED = ("ttft_s", "decode_tok_s", "total_s")
 HEAD = ("route", "against", "tier", "condition", "TTFT", "", "decode", "total")
 RIGHT = (2, 5)
 """Columns of numbers."""
-NOTE = (
-    "ratios of medians with their spread; ~ no difference found by test and spread, ~t by the test (the "
-    "spread is without 1), ~i by the spread's interval (the test finds one), ? too few trials for a test"
-)
+_MEANING: dict[Lacking, str] = {
+    "both": "~ no difference found",
+    "test": "~t none found by the test, though the spread is without 1",
+    "interval": "~i none found by the spread, though the test finds one",
+    "trials": "? too few trials for a test",
+}
 
 
 def table_of(content: Content) -> Table | None:
@@ -29,13 +31,22 @@ def table_of(content: Content) -> Table | None:
     if not rows:
         return None
     kept = filled(rows)
-    note = f"{NOTE[0].upper()}{NOTE[1:]}. {sources.COMPARED}"
+    note = note_of(content)
+    note = f"{note[0].upper()}{note[1:]}. {sources.COMPARED}"
     return Table(
         title="Comparison",
         head=tuple(HEAD[i] or "later by" for i in kept),
         rows=tuple(tuple(row[i] for i in kept) for row in rows),
         note=note,
         right=tuple(place for place, i in enumerate(kept) if i in RIGHT),
+    )
+
+
+def note_of(content: Content) -> str:
+    """How to read the ratios, with the marks that stand among them."""
+    marks = {one.lacking for one in content.comparisons if one.quantity in COMPARED}
+    return "; ".join(
+        ["ratios of medians with their spread", *(text for mark, text in _MEANING.items() if mark in marks)]
     )
 
 

@@ -107,7 +107,7 @@ def comparison(content: Content, width: int = WIDTH, prose: int = WIDTH) -> str:
         text = _aligned(lines, {place for place, i in enumerate(kept) if i in compared.RIGHT})
         if max(map(len, text)) + 2 <= width:
             break
-    note = compared.NOTE
+    note = compared.note_of(content)
     if not spreads:
         note = note.replace("with their spread", "(no room for their spread: see report.md)")
     against = "" if several else f" with {rows[0][1]}"

@@ -106,7 +106,7 @@ def test_ratios_without_room_for_their_spread_do_not_promise_it() -> None:
     )
     for width, said in ((140, "with their spread"), (80, "(no room for their spread: see report.md)")):
         text = comparison(samples.content(comparisons=many), width)
-        assert ("3.56x (3.50-3.66)" in text) == (width == 140) and f"ratios of medians {said};" in text
+        assert ("3.56x (3.50-3.66)" in text) == (width == 140) and f"ratios of medians {said}" in text
 
 
 def test_a_column_without_any_entry_is_left_out_of_the_comparison() -> None:
