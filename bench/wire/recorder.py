@@ -226,8 +226,6 @@ class Recorder:
             self._quiet_ns = reads[-1][0]
             self._block_of(start)  # gives back what has been copied to its end
             self._from = start
-        if reads:
-            self._block_of(start)  # gives back what has been copied to its end
         del self._stamps[:count], self._ends[:count]
         return reads
 

@@ -116,6 +116,11 @@ class StreamDecoder:
         """Whether `[DONE]` has come."""
         return self._done
 
+    @property
+    def last_ns(self) -> int:
+        """When the last event with a choice came, in nanoseconds after `sent`; 0 before."""
+        return self._at[-1] if self._at else 0
+
     def feed(self, at_ns: int, data: bytes) -> None:
         """Take one read, stamped `at_ns` nanoseconds after `sent`."""
         if not self._events and len(self._head) < BODY_LIMIT:

@@ -386,6 +386,64 @@ def test_silence_in_the_middle_is_an_idle_timeout() -> None:
     assert exchange.text == "hi"
 
 
+PINGS = {
+    "comments": b": ping\n\n",
+    "events of another type": b"event: ping\ndata: {}\n\n",
+    "events without a choice": sse({"choices": [], "usage": {"completion_tokens": 1}}),
+}
+
+
+async def ping_until_gone(talk: Conversation, ping: bytes) -> None:
+    while not talk.writer.transport.is_closing():
+        await talk.chunk(ping)
+        await asyncio.sleep(SOON / 10)
+
+
+@pytest.mark.parametrize("ping", PINGS.values(), ids=PINGS)
+def test_pings_in_the_middle_do_not_put_off_the_idle_timeout(ping: bytes) -> None:
+    async def post(talk: Conversation) -> None:
+        await talk.stream(ROLE, TEXT, end=False)
+        await ping_until_gone(talk, ping)
+
+    exchange = run(perform(post, idle_s=WHILE))
+    assert failed(exchange) == "idle_timeout"
+    assert "kept coming" in exchange.failure.message  # type: ignore[union-attr]
+    assert exchange.text == "hi"
+
+
+def test_a_flood_of_pings_does_not_put_off_the_idle_timeout() -> None:
+    async def post(talk: Conversation) -> None:
+        await talk.stream(TEXT, end=False)
+        while not talk.writer.transport.is_closing():  # something new waits at every look
+            await talk.chunk(b": ping\n\n" * 20)
+            await asyncio.sleep(0)
+
+    assert failed(run(perform(post, idle_s=WHILE))) == "idle_timeout"
+
+
+def test_pings_through_a_long_prefill_are_waited_through_until_the_first_token() -> None:
+    async def post(talk: Conversation) -> None:
+        await talk.stream(ROLE, end=False)
+        for _ in range(20):  # four times what may pass between two events of the answer
+            await talk.chunk(b": ping\n\n")
+            await asyncio.sleep(SOON)
+        await talk.chunk(TEXT + END)
+        await talk.say(b"0\r\n\r\n")
+
+    assert failed(run(perform(post, first_token_s=15, idle_s=5 * SOON))) is None
+
+
+def test_pings_after_done_do_not_keep_an_exchange_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.wire.exchange._AFTER_DONE_NS", 10_000_000)
+
+    async def post(talk: Conversation) -> None:
+        await talk.stream(TEXT, END, end=False)
+        await ping_until_gone(talk, b": ping\n\n")
+
+    exchange = run(perform(post, idle_s=WHILE))
+    assert (failed(exchange), exchange.done) == (None, True)
+
+
 def test_pings_and_role_chunks_do_not_put_off_the_first_token_timeout() -> None:
     async def post(talk: Conversation) -> None:
         await talk.stream(ROLE, end=False)
@@ -408,6 +466,8 @@ def test_silence_before_the_head_is_a_first_token_timeout() -> None:
 
 
 def test_a_slow_but_steady_stream_meets_no_deadline() -> None:
+    """It lasts longer than the idle limit, and is too small to be decoded before its deadline passes."""
+
     async def post(talk: Conversation) -> None:
         await talk.stream(TEXT, end=False)
         for _ in range(24):
