@@ -260,14 +260,10 @@ def check_counts(reply: dict[str, Any], one: Watched) -> None:
 
 
 def is_near(reply: dict[str, Any], one: Watched) -> bool:
-    """Within 5% of the client's TTFT, never above it.
-
-    A replay takes as little as 40 ms, of which two are the client's own and the way to the server and
-    back; a machine that holds either process up meanwhile adds to what the client alone can see.
-    """
+    """Within 5% of the client's TTFT and the 2 ms that only the client sees: of the request's way in
+    (HTTP, JSON, template) and of the first chunk's way out. A replay takes 20 to 40 ms in all here."""
     client_s, server_s = reply["ttft_s"], one.server_ttft_s or 0.0
-    assert 0 < server_s < client_s
-    return bool(client_s - server_s <= max(0.05 * client_s, 0.002))
+    return bool(abs(client_s - server_s) <= 0.05 * client_s + 0.002)
 
 
 def test_llamacpp_tells_the_ttft_of_cold_turn_and_replay_by_its_log(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A client of somebody else's: plain http.client in a process of its own, with its own clock.
+"""A client of somebody else's: a plain socket in a process of its own, with its own clock.
 
 `python watch_client.py BASE_URL AT_ONCE MAX_TOKENS` reads the prompt from standard input, sends it in
 AT_ONCE requests side by side, and prints one JSON line an answer.
@@ -28,22 +28,35 @@ def ask(base_url: str, messages: list[dict[str, str]], max_tokens: int) -> dict[
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    data, head = json.dumps(body).encode(), {"Content-Type": "application/json"}
-    sent, first = time.monotonic(), None
-    text, usage = "", {}
-    connection.request("POST", f"{url.path}/chat/completions", data, head)
-    reply = connection.getresponse()
-    for line in reply:
-        if not line.startswith(b"data: {"):
-            continue
-        event = json.loads(line[6:])
-        piece = event["choices"][0]["delta"].get("content") if event.get("choices") else None
-        if piece and first is None:
-            first = time.monotonic() - sent
-        text += piece or ""
-        usage = event.get("usage") or usage
+    data = json.dumps(body).encode()
+    head = (
+        f"POST {url.path}/chat/completions HTTP/1.1\r\nHost: {url.netloc}\r\nConnection: close\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    )
+    reads: list[tuple[float, bytes]] = []
+    sent = time.monotonic()
+    connection.sock.sendall(head.encode() + data)  # at once, on a connection that is up
+    while piece := connection.sock.recv(1 << 20):
+        reads.append((time.monotonic() - sent, piece))  # stamped before it is decoded
     connection.close()
-    return {"ttft_s": first, "total_s": time.monotonic() - sent, "usage": usage, "text": text}
+    return {**understood(reads), "total_s": reads[-1][0]}
+
+
+def understood(reads: list[tuple[float, bytes]]) -> dict[str, Any]:
+    """The events of a reply; both servers put each of them into an HTTP chunk of its own."""
+    first, text, rest = None, "", b""
+    usage: dict[str, Any] = {}
+    for at, piece in reads:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            if not line.startswith(b"data: {"):
+                continue
+            event = json.loads(line[6:])
+            said = event["choices"][0]["delta"].get("content") if event.get("choices") else None
+            first = at if said and first is None else first
+            text += said or ""
+            usage = event.get("usage") or usage
+    return {"ttft_s": first, "usage": usage, "text": text}
 
 
 def told(prompt: str) -> list[dict[str, str]]:

@@ -7,14 +7,16 @@ start):
 1.51.303.534 I srv  server_strea: conv_id= (empty=1)                                        from level 4 on
 1.51.305.942 I slot get_availabl: id  0 | task -1 | selected slot by LRU, t_last = -1
 1.51.306.025 I slot launch_slot_: id  0 | task 255 | processing task, is_child = 0
+1.51.331.825 I slot   operator(): id  0 | task 255 | new prompt, n_ctx_slot = 8192, ...         the same
 1.58.577.257 I slot print_timing: id  0 | task 255 | prompt eval time =    6033.90 ms /   347 tokens (...)
 1.58.577.269 I slot print_timing: id  0 | task 255 |        eval time =    1211.43 ms /     4 tokens (...)
 1.58.577.349 I slot      release: id  0 | task 255 | stop processing: n_tokens = 350, truncated = 0
 ```
 
 The first is written once the request is read and its chat template applied, and before its prompt is
-tokenised; the slot is chosen after that. The first token's own time is not written: it lies `eval time`
-before the line that tells the timings, which follows the last token at once.
+tokenised; the slot is chosen after that. The first token's own time is not written. It lies `prompt eval
+time` behind the line of the new prompt, and `eval time` before the line that tells the timings, and no
+later than either says: a line may be written late, on a busy machine by milliseconds, but never early.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from bench.analysis.logs.lines import clean
 
 _LINE = re.compile(
     r"(?:^|[ |])(?:(?P<m>\d{1,9})\.(?P<s>\d\d)\.(?P<ms>\d{3})\.(?P<us>\d{3}) )?(?:[IWED] )?"
-    r"(?:srv|slot) +(?P<who>[a-z_ ]{1,20}): (?P<text>.*)"
+    r"(?:srv|slot) +(?P<who>[a-z_() ]{1,20}): (?P<text>.*)"
 )
 _TASK = re.compile(r"id +(?P<slot>-?\d{1,9}) \| task (?P<task>-?\d{1,15}) \| +(?P<text>.*)")
 _TIMED = re.compile(
@@ -46,6 +48,8 @@ class LoggedRequest(Struct, frozen=True, kw_only=True):
     task: int
     launched_s: float | None
     """It was given to a slot, tokenised."""
+    begun_s: float | None = None
+    """Its prompt began to be processed: written from log level 4 on."""
     computed_tokens: int | None = None
     """Prompt tokens that were not in the cache."""
     prefill_s: float | None = None
@@ -59,8 +63,10 @@ class LoggedRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def first_token_s(self) -> float | None:
-        """When it had its first token."""
-        return self.told_s - self.decode_s if self.told_s is not None and self.decode_s is not None else None
+        """When it had its first token: the earlier of what its begin and its end say."""
+        pairs = ((self.begun_s, self.prefill_s, 1), (self.told_s, self.decode_s, -1))
+        found = [at + sign * took for at, took, sign in pairs if at is not None and took is not None]
+        return min(found, default=None)
 
 
 class LoggedTime(Struct, frozen=True, kw_only=True):
@@ -164,6 +170,8 @@ def _said(text: str, at: float | None) -> dict[str, Any]:
         return {"prefill_s": float(timed["ms"]) / 1e3, "computed_tokens": int(timed["tokens"]), "told_s": at}
     if timed:
         return {"decode_s": float(timed["ms"]) / 1e3, "output_tokens": int(timed["tokens"])}
+    if text.startswith("new prompt"):
+        return {"begun_s": at}
     return {"length": int(released["tokens"])} if released else {}
 
 
