@@ -1,8 +1,9 @@
-"""From measurements to decisions: `crossover`, `compare`, `gate`, `advise`."""
+"""From measurements to decisions: `crossover`, `compare`, `gate`, `advise`, `goodput`."""
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -235,6 +236,45 @@ def advise(
     request = Request(prompt_tokens=prompt or 1, output_tokens=output or 1, reused_tokens=cached)
     found = advise_request(loaded.measurements, request, loaded.observed, limits=loaded.limits)
     print(msgspec.json.encode(found).decode() if as_json else advice_table(found))
+
+
+def goodput(
+    sources: Sources,
+    ttft: Annotated[float | None, typer.Option(metavar="SECONDS", help="Limit of the TTFT.")] = None,
+    tpot: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Limit of the time per output token.")
+    ] = None,
+    total: Annotated[float | None, typer.Option(metavar="SECONDS", help="Limit of the total time.")] = None,
+    share: Annotated[
+        float, typer.Option(min=1, max=99.9, metavar="PERCENT", help="Of the requests, within every limit.")
+    ] = 90,
+    as_json: AsJson = False,
+) -> None:
+    """How many requests a second are served within latency limits, and how many at once keep them.
+
+    Example:
+
+        ctxbench goodput results/run --ttft 20 --tpot 0.05
+    """
+    import msgspec
+
+    from bench.analysis.decisions import goodput as analysis
+    from bench.errors import SuiteError
+
+    from .goodput_table import goodput_table
+
+    promise = analysis.Promise(ttft_s=ttft, tpot_s=tpot, total_s=total)
+    limits = [limit for limit in (ttft, tpot, total) if limit is not None]
+    if not limits or not all(0 < limit < math.inf for limit in limits):
+        raise SuiteError("goodput needs at least one of --ttft, --tpot and --total, in seconds above 0")
+    found = analysis.goodput(_load_all(sources).measurements, promise, share=share / 100)
+    if as_json:
+        told = [{**msgspec.to_builtins(one), "share": one.share} for one in found]
+        print(json.dumps(told, allow_nan=False))
+    elif found:
+        print(goodput_table(found, share / 100))
+    else:
+        print("There is no request to judge.", file=sys.stderr)
 
 
 # --- Reading --------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ app.command("crossover")(decide.crossover)
 app.command("compare")(decide.compare)
 app.command("gate")(decide.gate)
 app.command("advise")(decide.advise)
+app.command("goodput")(decide.goodput)
 app.command("import")(import_table.import_table)
 
 
@@ -245,6 +246,25 @@ def test_advise_answers_the_production_case() -> None:
     assert "target-only, ttft_s" in text and "absent, one tier (564,575 tokens) gives no law" in text
     found = {one["route"]: one for one in json.loads(succeed(*arguments, "--json").stdout)}
     assert found["target-only"]["ttft_s"] is None
+
+
+def test_goodput_says_what_is_kept_and_how_many_requests_could_tell(tmp_path: Path) -> None:
+    path = tmp_path / "forty.csv"
+    table(path, ttft=1.0, trials=40)
+    text = succeed("goodput", str(path), "--ttft", "2").stdout
+    assert "40 of 40" in text and "91 to 100%" in text  # Wilson: from 40 / 43.84 = 0.912 on
+    assert "a, 1,000 cold: kept with up to 1 at once" in text
+    assert "missed already with 1 at once" in succeed("goodput", str(path), "--ttft", "0.5").stdout
+    # 3.8415 x 0.95 / 0.05 = 72.99
+    text = succeed("goodput", str(path), "--ttft", "2", "--share", "95").stdout
+    assert "undecided: 73 requests or more at a level can tell" in text
+    [found] = json.loads(succeed("goodput", str(path), "--ttft", "2", "--json").stdout)
+    assert (found["met"], found["share"], found["verdict"]) == (40, 1.0, "kept")
+
+
+@pytest.mark.parametrize("limits", [(), ("--ttft", "0"), ("--total", "inf"), ("--tpot", "nan")])
+def test_goodput_needs_a_limit(limits: tuple[str, ...]) -> None:
+    assert "at least one of --ttft, --tpot and --total" in str(refused("goodput", CSV, *limits))
 
 
 def test_advise_takes_a_share_of_the_prompt_and_refuses_words() -> None:
