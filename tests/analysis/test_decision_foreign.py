@@ -95,7 +95,8 @@ def test_what_is_no_report_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("label", ["=HYPERLINK(1)", "\x1b[31mred", "@sum", " \t"])
 def test_a_label_that_could_do_harm_in_a_table_is_no_name_for_a_route(label: str) -> None:
-    for read, data in ((read_vllm_bench, BENCH | {"label": label}), (read_llama_benchy, BENCHY | {"model": label})):
+    labelled = ((read_vllm_bench, BENCH | {"label": label}), (read_llama_benchy, BENCHY | {"model": label}))
+    for read, data in labelled:
         with pytest.raises(SuiteError, match="give one with --route") as caught:
             read(json.dumps(data), source="r.json")
         assert "\x1b" not in str(caught.value)

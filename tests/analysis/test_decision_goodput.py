@@ -12,13 +12,12 @@ from bench.records import Failure, Measurement, Window
 PROMISE = Promise(ttft_s=1.0, tpot_s=0.05)
 
 
-def wave(
-    number: int, ttfts: list[float], *, tpot: float = 0.02, span: float = 2.0, **more: object
-) -> list[Measurement]:
+def wave(number: int, ttfts: list[float], *, tpot: float = 0.02) -> list[Measurement]:
+    """Requests that ran together for two seconds."""
     together = len(ttfts)
-    window = Window(id=f"w{together}-{number}", size=together, span_s=span)
+    window = Window(id=f"w{together}-{number}", size=together, span_s=2.0)
     return [
-        trial("a", ttft, tpot, number=number, concurrency=together, stream=place, window=window, **more)
+        trial("a", ttft, tpot, number=number, concurrency=together, stream=place, window=window)
         for place, ttft in enumerate(ttfts, 1)
     ]
 
