@@ -22,7 +22,7 @@ class TextChunks(NamedTuple):
     at_ns: NDArray[np.int64]
     chars: NDArray[np.int64]
     tokens: NDArray[np.int64] | None
-    """`None`: the server did not say them in every event."""
+    """`None`: the server did not say them in every one."""
 
 
 class Chunks(Struct, frozen=True, kw_only=True, dict=True):
@@ -35,7 +35,11 @@ class Chunks(Struct, frozen=True, kw_only=True, dict=True):
     kinds: str = ""
     """A letter an event: c content, r reasoning, t tool call, e empty (role-only, finish)."""
     tokens: tuple[int, ...] = ()
-    """Completion tokens so far, where the server says so in every event; else empty."""
+    """Completion tokens so far, where the server says so in every event with text; else empty. An event
+    without text and count repeats the one before it."""
+    finish: int | None = None
+    """Place of the last event with a finish reason: what follows it is no part of the answer. `None`:
+    there was none, or the journal was written before this was noted."""
 
     @cached_property
     def text(self) -> TextChunks:

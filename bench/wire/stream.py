@@ -92,7 +92,9 @@ class StreamDecoder:
         self._parser = SseParser()
         self._at: array[int] = array("q")
         self._chars: array[int] = array("q")
-        self._tokens: array[int] = array("q")  # of the events that say so
+        self._tokens: array[int] = array("q")  # one too few for every event of text that does not say them
+        self._counts = False  # whether any event says them
+        self._finish_at: int | None = None
         self._kinds = bytearray()
         self._text: list[str] = []
         self._reasoning: list[str] = []
@@ -148,7 +150,8 @@ class StreamDecoder:
                 at_ns=tuple(self._at),
                 chars=tuple(self._chars),
                 kinds=self._kinds.decode("ascii"),
-                tokens=tuple(self._tokens) if len(self._tokens) == len(self._at) else (),
+                tokens=tuple(self._tokens) if self._counts and len(self._tokens) == len(self._at) else (),
+                finish=self._finish_at,
             ),
             text="".join(self._text),
             reasoning="".join(self._reasoning),
@@ -236,15 +239,18 @@ class StreamDecoder:
         if content and isinstance(content, str):
             kind, chars = b"c", chars + len(content)
             self._text.append(content)
-        if isinstance(choice.finish_reason, str):
+        if choice.finish_reason and isinstance(choice.finish_reason, str):
             self._finish = choice.finish_reason
+            self._finish_at = len(self._at)
         self._at.append(at_ns)
         self._chars.append(chars)
         self._kinds += kind
-        if isinstance(usage, dict):
-            so_far = _count(usage.get("completion_tokens"))
-            if so_far is not None:
-                self._tokens.append(so_far)
+        so_far = _count(usage.get("completion_tokens")) if isinstance(usage, dict) else None
+        if so_far is not None:
+            self._counts = True
+            self._tokens.append(so_far)
+        elif not chars:  # SGLang's role and finish chunks come without
+            self._tokens.append(self._tokens[-1] if self._tokens else 0)
 
     def _tools(self, calls: Any) -> tuple[bytes, int]:
         chars = 0

@@ -13,13 +13,16 @@ from bench.analysis.verdicts.timing import repeats_one_piece, times
 from bench.records import Chunks, ClientHealth, Exchange, Samples, Usage
 
 
-def chunked(*events: tuple[float, int], tokens: tuple[int, ...] = (), **more: Any) -> Exchange:
+def chunked(
+    *events: tuple[float, int], tokens: tuple[int, ...] = (), finish: int | None = None, **more: Any
+) -> Exchange:
     """Events as (milliseconds, characters)."""
     chunks = Chunks(
         at_ns=tuple(int(at * MS) for at, _ in events),
         chars=tuple(chars for _, chars in events),
         kinds="".join("c" if chars else "e" for _, chars in events),
         tokens=tokens,
+        finish=finish,
     )
     return exchange(chunks=chunks, **more)
 
@@ -101,6 +104,16 @@ def test_the_servers_count_per_chunk_settles_what_trails() -> None:
     assert not done.unseen_tail and done.decode_tok_s == 3 / 0.1
     more = times(chunked((500, 3), (600, 3), (800, 0), tokens=(1, 4, 6)), 6)
     assert more.unseen_tail and more.decode_tok_s == 5 / 0.3
+
+
+def test_the_clock_stops_at_the_finish_event_whatever_comes_behind_it() -> None:
+    events = ((500, 3), (600, 3), (700, 0), (1500, 0), (1600, 0))
+    m = times(chunked(*events, finish=2), 2)
+    assert (m.total_s, m.decode_tok_s, m.unseen_tail) == (0.7, 1 / 0.1, False)
+    tailed = times(chunked(*events, finish=3), 5)  # three tokens without text before it
+    assert (tailed.total_s, tailed.decode_tok_s, tailed.unseen_tail) == (1.5, 4 / 1.0, True)
+    late = times(chunked((500, 3), (600, 0), (900, 3), finish=1), 2)
+    assert (late.total_s, late.decode_tok_s) == (0.9, 1 / 0.4)  # text is an answer wherever it stands
 
 
 def test_an_answer_that_was_cut_off_ends_with_its_last_text() -> None:

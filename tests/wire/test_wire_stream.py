@@ -116,6 +116,27 @@ def test_continuous_usage_gives_the_tokens_of_every_chunk() -> None:
     assert whole(*chunks, "[DONE]").chunks.tokens == ()
 
 
+def test_chunks_without_text_need_no_count_of_their_own() -> None:
+    """SGLang counts in every chunk but the role's and the last one."""
+    chunks = [ROLE, delta(content="abc"), delta(content=""), delta(content="de"), delta("length")]
+    for place, tokens in ((1, 2), (3, 5)):
+        chunks[place] = {**chunks[place], "usage": {"completion_tokens": tokens}}
+    assert whole(*chunks, "[DONE]").chunks.tokens == (0, 2, 2, 5, 5)
+
+
+def test_without_any_count_there_is_no_column_of_counts() -> None:
+    null = {**ROLE, "usage": None}
+    assert whole(null, delta("stop"), "[DONE]").chunks.tokens == ()
+    assert whole(null, delta(content="a"), delta("stop"), "[DONE]").chunks.tokens == ()
+
+
+def test_the_place_of_the_last_finish_reason_is_noted_whatever_comes_behind_it() -> None:
+    last = {"choices": [{"index": 0, "delta": {}, "finish_reason": ""}], "usage": {"completion_tokens": 1}}
+    answer = whole(ROLE, delta(content="a"), STOP, delta(), last, "[DONE]")
+    assert (answer.chunks.kinds, answer.chunks.finish, answer.finish_reason) == ("eceee", 2, "stop")
+    assert whole(delta(content="a"), "[DONE]").chunks.finish is None
+
+
 def test_the_servers_own_figures_are_flattened_and_the_last_ones_count() -> None:
     timings = {"timings": {"prompt_n": 7, "prompt_ms": 1.5, "note": "x", "ok": True}}
     spec = {"num_spec_steps": 4, "acceptance_histogram": [0, 2, 2], "per_step_accepted": [1] * 65}

@@ -49,7 +49,8 @@ def times(exchange: Exchange, output_tokens: int | None, served_s: float | None 
         missing = dict.fromkeys(("ttft_s", "total_s", "decode_tok_s", "tpot_s", "icl_p50_s"), textless)
         return Times(first_response_s=first_response, absent=missing)
     first, last = int(text.places[0]), int(text.places[-1])
-    end = len(at) - 1 if exchange.finish_reason is not None else last
+    finish = exchange.chunks.finish
+    end = len(at) - 1 if finish is None and exchange.finish_reason is not None else max(last, finish or 0)
     c0 = 1 if text.tokens is None else max(1, int(text.tokens[0]))
     tail = _unseen_tail(exchange, last, output_tokens)
     span_s = (at[end if tail else last] - at[first]) / NS
@@ -122,7 +123,8 @@ def _unseen_tail(exchange: Exchange, last_text: int, output_tokens: int | None) 
     chunks = exchange.chunks
     if len(chunks.tokens) == len(chunks.at_ns) and output_tokens is not None:
         return chunks.tokens[last_text] < output_tokens
-    return len(chunks.at_ns) - 1 - last_text >= 2
+    finish = len(chunks.at_ns) - 1 if chunks.finish is None else chunks.finish
+    return finish - last_text >= 2
 
 
 def repeats_one_piece(text: str, least: int = 64, longest: int = 24) -> str | None:
