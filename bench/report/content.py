@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -23,9 +25,16 @@ from bench.report.detail import Detail
 from bench.report.gaps import GapCounts
 from bench.report.run_pass import Run, RunPass
 
+if TYPE_CHECKING:
+    from bench.analysis.statistics.decode import DecodeLaw
+    from bench.analysis.statistics.prefill import PrefillLaw
 
-class Content(Struct, frozen=True, kw_only=True):
-    """What all report writers share. Every list is in journal order or sorted: deterministic."""
+
+class Content(Struct, frozen=True, kw_only=True, dict=True):
+    """What all report writers share. Every list is in journal order or sorted: deterministic.
+
+    What several of them derive from it is worked out once, by the properties.
+    """
 
     runs: tuple[Run, ...]
     measurements: tuple[Measurement, ...]
@@ -57,7 +66,7 @@ class Content(Struct, frozen=True, kw_only=True):
     palette: tuple[str, ...] = ()
     """Routes of the whole report, where this is a part of it: they keep their order and colours."""
 
-    @property
+    @cached_property
     def routes(self) -> tuple[str, ...]:
         """Route names in the order of the suites: the order of colours in every plot."""
         if self.palette:
@@ -67,12 +76,31 @@ class Content(Struct, frozen=True, kw_only=True):
         names = [name for name in dict.fromkeys(planned) if name in measured]
         return (*names, *sorted(measured - set(names)))
 
-    @property
+    @cached_property
     def everything(self) -> tuple[Measurement, ...]:
         """All measurements, in the order of the run."""
         if not self.waves:
             return self.measurements
         return tuple(sorted((*self.measurements, *self.waves), key=lambda one: (one.source, one.order)))
+
+    @cached_property
+    def ttft_laws(self) -> dict[str, PrefillLaw]:
+        """The prefill law of every route; without terms where there is none."""
+        from bench.analysis.statistics.prefill import fit
+
+        return fit(self.measurements)
+
+    @cached_property
+    def step_laws(self) -> dict[str, DecodeLaw]:
+        """The law of every route that has a decode rate anywhere."""
+        from bench.analysis.statistics.decode import fit
+
+        return fit(self.measurements)
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        """Rows of the performance table: by tier, condition, then route in suite order."""
+        return tuple(_cells(self))
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -83,7 +111,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     left_out: int = 0
 
 
-class Cell(Struct, frozen=True, kw_only=True):
+class Cell(Struct, frozen=True, kw_only=True, dict=True):
     """A row of the performance table: a summary and the measurements it stands for."""
 
     summary: Summary
@@ -94,7 +122,7 @@ class Cell(Struct, frozen=True, kw_only=True):
         """See `called`."""
         return called(self.summary)
 
-    @property
+    @cached_property
     def valid(self) -> tuple[Measurement, ...]:
         """The measurements that entered the statistics."""
         return tuple(m for m in self.measurements if m.verdict.valid)
@@ -192,8 +220,7 @@ def choose_base(runs: Sequence[Run], measurements: Iterable[Measurement]) -> str
     return named[0] if named else None
 
 
-def cells(content: Content) -> list[Cell]:
-    """Rows of the performance table: by tier, condition, then route in suite order."""
+def _cells(content: Content) -> list[Cell]:
     place = {name: index for index, name in enumerate(content.routes)}
     conditions = {"cold": 0, "salted": 1, "replay": 2}
     grouped: dict[tuple[str, int, str, str], list[Measurement]] = {}

@@ -8,7 +8,7 @@ from statistics import median
 from bench.analysis.verdicts.counters import conditional_acceptance
 from bench.records import Measurement
 from bench.report import sources
-from bench.report.content import Cell, Content, cells
+from bench.report.content import Cell, Content
 from bench.report.escape import visible
 from bench.report.quantities import MISSING
 from bench.report.told import Table, Told
@@ -29,8 +29,8 @@ NOTE = (
 
 def acceptance_table(content: Content) -> Table | None:
     """One row a cell in which drafts were counted; `None` where there is none."""
-    several = len({cell.summary.task for cell in cells(content)}) > 1
-    rows = tuple(_row(cell, several) for cell in cells(content) if any(m.drafts for m in cell.valid))
+    several = len({cell.summary.task for cell in content.cells}) > 1
+    rows = tuple(_row(cell, several) for cell in content.cells if any(m.drafts for m in cell.valid))
     if not rows:
         return None
     return Table(title="Acceptance of drafts", head=HEAD, rows=rows, note=NOTE, right=(1, 3, 4, 5, 6))

@@ -48,37 +48,43 @@ def drill(content: Content, budget: int = BUDGET) -> Drill:
     """
     trials = list(content.everything)
     sample = trials[:: max(1, len(trials) // 50)]
+    encode = _Encoder(content).encode
+    size = 0.0
     for points, characters in LEVELS:
-        guess = len(_encode(content, sample, points, characters)) * len(trials) / max(1, len(sample))
-        if guess > 1.1 * budget and (points, characters) != LEVELS[-1]:
+        size = len(encode(sample, points, characters)) * len(trials) / max(1, len(sample))
+        if size > 1.1 * budget:
             continue  # do not write out what is clearly too much
-        data = _encode(content, trials, points, characters)
-        if len(data) <= budget:
+        data = encode(trials, points, characters)
+        size = len(data)
+        if size <= budget:
             note = ""
             if (points, characters) != LEVELS[0]:
                 note = f"Curves are reduced to {points} points and answers to {characters} characters."
             return Drill(json=data, shown=len(trials), total=len(trials), note=note)
-    points, characters = LEVELS[-1]
-    keep = max(1, int(len(trials) * budget / len(data) * 0.8))
+    keep = max(1, int(len(trials) * budget / size * 0.8))
     kept = sorted(sorted(trials, key=lambda one: one.verdict.valid)[:keep], key=lambda one: one.order)
-    data = _encode(content, kept, points, characters)
+    data = encode(kept, *LEVELS[-1])
     note = f"Only {len(kept):,} of {len(trials):,} trials are listed; all are in measurements.csv."
     return Drill(json=data, shown=len(kept), total=len(trials), note=note)
 
 
-def _encode(content: Content, trials: list[Measurement], points: int, characters: int) -> str:
-    place = {name: index for index, name in enumerate(content.routes)}
-    details = {(one.source, one.trial_id, one.attempt): one for one in content.details}
-    waves = waves_of(content.waves, details)
-    rows = []
-    for one in trials:
-        detail = details.get((one.source, one.trial_id, one.attempt))
-        wave = waves[one.source, one.window.id] if one.window is not None else None
-        rows.append(
-            [*_row(one, place), _detail(detail, one, wave, points, characters), _wave(one, detail, wave)]
-        )
-    # `<` could end the script element or open a comment in it; JSON can say it otherwise.
-    return msgspec.json.encode(rows).decode().replace("<", "\\u003c")
+class _Encoder:
+    """Writes trials of one content, in any detail."""
+
+    def __init__(self, content: Content) -> None:
+        self._place = {name: index for index, name in enumerate(content.routes)}
+        self._details = {(one.source, one.trial_id, one.attempt): one for one in content.details}
+        self._waves = waves_of(content.waves, self._details)
+
+    def encode(self, trials: list[Measurement], points: int, characters: int) -> str:
+        rows = []
+        for one in trials:
+            detail = self._details.get((one.source, one.trial_id, one.attempt))
+            wave = self._waves[one.source, one.window.id] if one.window is not None else None
+            values, curve = _row(one, self._place), _detail(detail, one, wave, points, characters)
+            rows.append([*values, curve, _wave(one, detail, wave)])
+        # `<` could end the script element or open a comment in it; JSON can say it otherwise.
+        return msgspec.json.encode(rows).decode().replace("<", "\\u003c")
 
 
 def _row(one: Measurement, place: dict[str, int]) -> list[Any]:

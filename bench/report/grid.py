@@ -7,7 +7,7 @@ from collections import Counter
 from msgspec import Struct
 
 from bench.records import Measurement
-from bench.report.content import Cell, Content, cells
+from bench.report.content import Cell, Content
 from bench.report.escape import visible
 from bench.report.quantities import MISSING, QUANTITIES, TABLE, spread_percent, write
 from bench.report.witness import witnesses
@@ -53,7 +53,7 @@ class Grid(Struct, frozen=True, kw_only=True):
 def grid(content: Content) -> Grid:
     """The performance table of a report."""
     notes = _Notes()
-    rows = tuple(_row(cell, notes) for cell in cells(content))
+    rows = tuple(_row(cell, notes) for cell in content.cells)
     return Grid(rows=rows, notes=tuple(notes.texts))
 
 
@@ -132,7 +132,9 @@ def why_missing(cell: Cell, key: str) -> str:
     """The commonest reason why a cell has no number for a quantity."""
     if not cell.summary.valid:
         return "no valid trial in this cell"
-    reasons = Counter(visible(m.absent[key], 200) for m in cell.valid if key in m.absent)
+    reasons: Counter[str] = Counter()
+    for reason, count in Counter(m.absent[key] for m in cell.valid if key in m.absent).items():
+        reasons[visible(reason, 200)] += count
     if not reasons:
         return f"{QUANTITIES[key].label} was not measured"
     return min(reasons.items(), key=lambda item: (-item[1], item[0]))[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.analysis.statistics import decode, prefill
+from bench.analysis.decisions.claims import counted
 from bench.analysis.statistics.decode import DecodeLaw
 from bench.analysis.statistics.prefill import PrefillLaw
 from bench.report import sources
@@ -25,7 +25,7 @@ NOTE = (
 
 def law_table(content: Content) -> Table | None:
     """One row a route with a prefill law, or with a decode rate on two tiers or more."""
-    ttfts, steps = prefill.fit(content.measurements), decode.fit(content.measurements)
+    ttfts, steps = content.ttft_laws, content.step_laws
     rows = tuple(
         _row(route, ttfts[route], steps.get(route))
         for route in content.routes
@@ -35,7 +35,7 @@ def law_table(content: Content) -> Table | None:
 
 
 def _row(route: str, ttft: PrefillLaw, step: DecodeLaw | None) -> tuple[str, ...]:
-    law = sources.derived("prefill", f"{ttft.samples} trials on {len(ttft.tiers)} tiers.", *ttft.warnings)
+    law = sources.derived("prefill", f"{_trials(ttft)} on {len(ttft.tiers)} tiers.", *ttft.warnings)
     misses = [abs(share) for share in ttft.residuals.values()]
     tested = len(ttft.tiers) > len(ttft.terms)
     rates = [f"{tier:,}: {significant(rate.value, 3)}" for tier, rate in sorted(ttft.prefill_tok_s.items())]
@@ -50,10 +50,14 @@ def _row(route: str, ttft: PrefillLaw, step: DecodeLaw | None) -> tuple[str, ...
     )
 
 
+def _trials(law: PrefillLaw | DecodeLaw) -> str:
+    return counted([law.samples], None if law.samples == law.trials else [law.trials])
+
+
 def _step(step: DecodeLaw | None) -> tuple[str, str]:
     if step is None:
         return MISSING, MISSING
-    source = sources.derived("decode", f"{step.samples} trials.", *step.warnings)
+    source = sources.derived("decode", f"{_trials(step)}.", *step.warnings)
     times = [
         f"{context:,.0f}: {significant(time * 1000, 3)}"
         for context, time in zip(step.contexts, step.tpot_s, strict=True)

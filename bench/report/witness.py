@@ -19,12 +19,15 @@ _CLOCKED = {"ttft_s", "total_s", "decode_tok_s", "tpot_s", "icl_p50_s", "icl_p99
 def witnesses(measurements: tuple[Measurement, ...], key: str) -> str:
     """Where a quantity was read, over several measurements; empty when nobody has it."""
     having = [m for m in measurements if getattr(m, key) is not None]
-    found: dict[str, None] = {}
+    found: set[tuple[str, str]] = set()
     for one in having:
         own = (key,) if key in one.sources else _MADE_OF.get(key, ())
-        for name in own:
-            if name in one.sources:
-                label = "" if name == key else name.replace("_", " ") + ": "
-                found[label + visible(one.sources[name], 120)] = None
-    clock = [CLOCK] if having and key in _CLOCKED and not any(key in m.sources for m in having) else []
-    return ", ".join([*clock, *sorted(found)])
+        found.update((name, one.sources[name]) for name in own if name in one.sources)
+    texts = {_label(name, key) + visible(source, 120) for name, source in found}
+    ours = having and key in _CLOCKED and not any(name == key for name, _ in found)
+    return ", ".join([*([CLOCK] if ours else []), *sorted(texts)])
+
+
+def _label(name: str, key: str) -> str:
+    """Says what a witness is of, where it is not of the quantity itself."""
+    return "" if name == key else name.replace("_", " ") + ": "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from statistics import median
 
 from bench.analysis.decisions.claims import hedge
@@ -11,7 +12,7 @@ from bench.analysis.decisions.verified import sentence
 from bench.analysis.statistics.prefill import PrefillLaw
 from bench.records import Crossover, Measurement, Reason
 from bench.report import sources
-from bench.report.content import Content, called, cells
+from bench.report.content import Content, called
 from bench.report.escape import visible
 from bench.report.levels import concurrency_line
 from bench.report.limit import limit_lines
@@ -26,6 +27,7 @@ def reason_text(reason: Reason) -> str:
     return f"{text} ({visible(reason.detail)})" if reason.detail else text
 
 
+@lru_cache(maxsize=256)  # asked for every reason of every trial
 def bare_reason(name: str) -> str:
     """What a reason means, without figures; a reason that the table lacks is shown as it is."""
     from bench.analysis.verdicts.reasons import REASONS
@@ -142,7 +144,7 @@ def verified_lines(content: Content) -> list[str]:
 def reuse_lines(content: Content) -> list[str]:
     """How much of each replayed prompt was cached, beside what the engine's rule expects."""
     lines: list[str] = []
-    for cell in cells(content):
+    for cell in content.cells:
         known = [m for m in cell.valid if m.cached_tokens is not None and m.prompt_tokens]
         if cell.summary.condition != "replay" or not known:
             continue
@@ -247,7 +249,7 @@ def boundary_lines(content: Content) -> list[str]:
     lines.append(line + "; nothing was measured above.")
     if outputs:
         lines.append(f"Longest output: {max(outputs):,} tokens; longer ones are extrapolated.")
-    fewest = min((len(cell.valid) for cell in cells(content) if cell.valid), default=0)
+    fewest = min((len(cell.valid) for cell in content.cells if cell.valid), default=0)
     if fewest:
         lines.append(
             f"Fewest valid trials in a cell: {fewest}"
@@ -294,9 +296,7 @@ def cell_warnings(content: Content) -> list[str]:
 
 def laws(content: Content) -> list[PrefillLaw]:
     """The prefill laws of the routes that have one."""
-    from bench.analysis.statistics.prefill import prefill_laws
-
-    return prefill_laws(content.measurements)
+    return [law for law in content.ttft_laws.values() if law.terms]
 
 
 def state_line(run: Run, measurements: Sequence[Measurement]) -> str:

@@ -17,7 +17,7 @@ from bench.errors import JournalError
 from bench.journal import Journal, read_entries
 from bench.records import Chunks, Event, Exchange
 from bench.report import drill, html, style
-from bench.report.content import cells, collect
+from bench.report.content import collect
 from bench.report.detail import CURVE_POINTS, Detail
 from bench.report.figures_more import reuse
 from bench.report.gaps import EDGES_S, GapCounts
@@ -212,7 +212,7 @@ def detail(source: str, trial_id: str, route: str, curve: tuple[float, ...]) -> 
 
 
 def test_a_cold_row_stands_for_its_salted_samples_too(small: Path) -> None:
-    rows = {(c.summary.route, c.summary.tier, c.condition): c for c in cells(collect([small]))}
+    rows = {(c.summary.route, c.summary.tier, c.condition): c for c in collect([small]).cells}
     cold, salted = rows["mtp4", 256, "cold"], rows["mtp4", 256, "salted"]
     assert len(cold.valid) == cold.summary.valid == 4 and len(salted.valid) == 2
 
