@@ -94,6 +94,17 @@ class Alias(Struct, frozen=True, kw_only=True):
     """False for names without the engine's prefix (`process_start_time_seconds`)."""
 
 
+PROCESS_START = Alias(
+    name="process_start",
+    sample="process_start_time_seconds",
+    kind="gauge",
+    unit="seconds",
+    prefixed=False,
+    largest=True,
+)
+"""What every server built on Prometheus' Python client prints of its process."""
+
+
 class Step(Struct, frozen=True, kw_only=True):
     """One POST of a tokenisation; `fill` takes fields from the answer of the step before."""
 

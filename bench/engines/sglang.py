@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench.engines.base import (
+    PROCESS_START,
     Alias,
     Dialect,
     Probes,
@@ -127,14 +128,7 @@ ALIASES = (
     Alias(name="ttft", sample="time_to_first_token_seconds", kind="histogram", unit="seconds"),
     Alias(name="e2e", sample="e2e_request_latency_seconds", kind="histogram", unit="seconds", when="finish"),
     Alias(name="queue", sample="queue_time_seconds", kind="histogram", unit="seconds", since="0.5.3"),
-    Alias(
-        name="process_start",
-        sample="process_start_time_seconds",
-        kind="gauge",
-        unit="seconds",
-        prefixed=False,
-        largest=True,
-    ),
+    PROCESS_START,
 )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.engines.base import (
+    PROCESS_START,
     Alias,
     Dialect,
     Probes,
@@ -115,14 +116,7 @@ ALIASES = (
     _seconds("prefill", "request_prefill_time_seconds", since="0.6.4"),
     _seconds("decode", "request_decode_time_seconds", since="0.6.4"),
     _seconds("e2e", "e2e_request_latency_seconds"),
-    Alias(
-        name="process_start",
-        sample="process_start_time_seconds",
-        kind="gauge",
-        unit="seconds",
-        prefixed=False,
-        largest=True,
-    ),
+    PROCESS_START,
 )
 
 

@@ -210,15 +210,25 @@ def summary_file(content: Content) -> SummaryFile:
 
 def summary_json(content: Content) -> bytes:
     """summary.json; missing values are null, never NaN."""
-    return msgspec.json.format(msgspec.json.encode(summary_file(content)), indent=2) + b"\n"
+    return pretty(summary_file(content))
 
 
 def summary_schema() -> bytes:
     """The JSON schema of summary.json, as published in docs/schema."""
-    schema = msgspec.json.schema(SummaryFile)
+    return published(SummaryFile, f"ctxbench summary.json, schema {SUMMARY_SCHEMA}")
+
+
+def pretty(value: object) -> bytes:
+    """JSON for a file that people look into, too."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+def published(kind: type[Struct], title: str) -> bytes:
+    """The JSON schema of a record."""
+    schema = msgspec.json.schema(kind)
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    schema["title"] = f"ctxbench summary.json, schema {SUMMARY_SCHEMA}"
-    return msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
+    schema["title"] = title
+    return pretty(schema)
 
 
 def measurements_parquet(content: Content, made: Table | None = None) -> bytes | None:

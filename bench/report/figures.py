@@ -110,11 +110,7 @@ def ttft(content: Content) -> Figure | None:
     if not points:
         return None
     figure, (axis,) = style.new_figure()
-    look = style.looks(content.routes)
-    for route in content.routes:
-        for state in ("cold", "replay"):
-            own = [m for m in points if m.route == route and state_of(m) == state]
-            _medians(axis, own, "ttft_s", look[route], state)
+    _by_state(axis, content, points, "ttft_s")
     _laws(axis, content)
     tier_axis(axis, content)
     log_axis(axis, "y")
@@ -142,11 +138,7 @@ def decode(content: Content) -> Figure | None:
     if not points:
         return None
     figure, (axis,) = style.new_figure()
-    look = style.looks(content.routes)
-    for route in content.routes:
-        for state in ("cold", "replay"):
-            own = [m for m in points if m.route == route and state_of(m) == state]
-            _medians(axis, own, "decode_tok_s", look[route], state)
+    _by_state(axis, content, points, "decode_tok_s")
     tier_axis(axis, content)
     axis.set_ylim(bottom=0)
     few_ticks(axis, "y")
@@ -155,6 +147,15 @@ def decode(content: Content) -> Figure | None:
     axis.set_title("Decode rate over context")
     add_legend(figure, content.routes, content, states=True)
     return figure
+
+
+def _by_state(axis: Axes, content: Content, points: Sequence[Measurement], field: str) -> None:
+    """A line a route and state over the prompt length."""
+    look = style.looks(content.routes)
+    for route in content.routes:
+        for state in ("cold", "replay"):
+            own = [m for m in points if m.route == route and state_of(m) == state]
+            _medians(axis, own, field, look[route], state)
 
 
 def _medians(axis: Axes, points: Sequence[Measurement], field: str, look: style.Look, state: State) -> None:

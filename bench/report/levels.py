@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from bench.records import Estimate, Level
 from bench.report import sources
+from bench.report.aligned import aligned, shortened
 from bench.report.content import Content
 from bench.report.escape import visible
 from bench.report.quantities import MISSING, significant
@@ -52,8 +53,8 @@ def terminal_levels(content: Content, width: int, prose: int) -> str:
     for longest, gone in itertools.product((40, 20, 12, 8), range(len(_GOES) + 1)):
         kept = [place for place, head in enumerate(_SHORT) if head[0] not in _GOES[:gone]]
         heads = [[head[line] for head in (_SHORT[place] for place in kept)] for line in range(3)]
-        rows = [[_cut(row[i], longest) if i in _NAMES else row[i] for i in kept] for row in table.rows]
-        text = _aligned([*heads, *rows], _NAMES)
+        rows = [[shortened(row[i], longest) if i in _NAMES else row[i] for i in kept] for row in table.rows]
+        text = aligned([*heads, *rows], {place for place, i in enumerate(kept) if i not in _NAMES}, gap=1)
         if max(map(len, text)) <= width:
             break
     rule = "-" * max(map(len, text))
@@ -137,18 +138,3 @@ def _rate(value: float) -> str:
 
 def _share(value: float) -> str:
     return f"{value * 100:.1f}%"
-
-
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
-def _aligned(lines: list[list[str]], left: set[int]) -> list[str]:
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    return [
-        " ".join(
-            cell.ljust(size) if place in left else cell.rjust(size)
-            for place, (cell, size) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]

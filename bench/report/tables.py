@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from bench.report import compared, reused, words
+from bench.report.aligned import aligned, shortened
 from bench.report.content import Content
 from bench.report.grid import Grid, Row, Value, grid
 from bench.report.levels import terminal_levels
@@ -104,7 +105,7 @@ def comparison(content: Content, width: int = WIDTH, prose: int = WIDTH) -> str:
     text: list[str] = []
     for name, spreads in ((40, True), (20, True), (12, True), (40, False), (20, False), (12, False)):
         lines = [[_fitted(row[i], i, name, spreads) for i in kept] for row in [compared.HEAD, *rows]]
-        text = _aligned(lines, {place for place, i in enumerate(kept) if i in compared.RIGHT})
+        text = aligned(lines, {place for place, i in enumerate(kept) if i in compared.RIGHT})
         if max(map(len, text)) + 2 <= width:
             break
     note = compared.note_of(content)
@@ -118,20 +119,8 @@ def comparison(content: Content, width: int = WIDTH, prose: int = WIDTH) -> str:
 def _fitted(cell: str, column: int, name: int, spreads: bool) -> str:
     """A cell of the comparison table: names cut to `name`, ratios with or without their spread."""
     if column in (0, 1, 3):
-        return _shortened(cell, name)
+        return shortened(cell, name)
     return cell if spreads or column == 2 else cell.partition(" (")[0]
-
-
-def _aligned(lines: list[list[str]], right: set[int]) -> list[str]:
-    """Lines of equally wide columns; those in `right` are numbers."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(size) if i in right else cell.ljust(size)
-            for i, (cell, size) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
 
 
 def look_at(content: Content) -> list[str]:
@@ -177,24 +166,16 @@ def _render(table: Grid, dropped: Sequence[str], spread: bool, gap: int, route: 
         if last is not None and (row.tier, row.task) != (last.tier, last.task):
             out.append("")
         if several and (last is None or row.task != last.task):
-            out.append(f"task {_shortened(row.task, 60)}:")
+            out.append(f"task {shortened(row.task, 60)}:")
         out.append(put(line))
         last = row
     return "\n".join(out)
 
 
 def _texts(row: Row, spreads: dict[str, bool], route: int) -> list[str]:
-    name = _shortened(row.route, route)
+    name = shortened(row.route, route)
     values = [_cell(row.values[key], spread) for key, spread in spreads.items()]
     return [name, f"{row.tier:,}", row.condition, *values, _cell(row.verdict, False)]
-
-
-def _shortened(text: str, limit: int) -> str:
-    """Cut in the middle: of `source:route` the end tells more."""
-    if len(text) <= limit:
-        return text
-    tail = limit * 2 // 3
-    return f"{text[: limit - tail - 1]}…{text[-tail:]}"
 
 
 def _cell(value: Value, spread: bool) -> str:

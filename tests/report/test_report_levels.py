@@ -132,8 +132,9 @@ def a_wide_level() -> Content:
 def test_the_terminal_table_fits_and_keeps_its_percentiles(width: int) -> None:
     lines = terminal_levels(a_wide_level(), width, width).splitlines()
     assert max(map(len, lines)) <= width
-    row = next(line for line in lines if line.startswith("a-rou"))
-    assert "123,457" in row and "1,234/1,234/1,234" in row and "81.0/10.0" in row
+    row = next(line for line in lines if "123,457" in line)
+    assert row.startswith("a-") or row.startswith("a…")
+    assert "1,234/1,234/1,234" in row and "81.0/10.0" in row
 
 
 def test_a_usual_level_keeps_its_names_at_eighty_columns() -> None:

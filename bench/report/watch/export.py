@@ -7,7 +7,6 @@ import io
 from collections import Counter
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from bench.analysis.watch.described import Watched
@@ -16,6 +15,7 @@ from bench.analysis.watch.spread import spreads
 from bench.analysis.watch.totals import Totals
 from bench.records import Percentiles, ServerFacts
 from bench.report.escape import csv_text, visible
+from bench.report.export import pretty, published
 from bench.report.watch.content import WatchContent
 
 WATCH_SCHEMA = 1
@@ -131,15 +131,12 @@ def watch_summary(content: WatchContent) -> WatchSummary:
 
 def watch_json(content: WatchContent) -> bytes:
     """summary.json; missing values are null, never NaN."""
-    return msgspec.json.format(msgspec.json.encode(watch_summary(content)), indent=2) + b"\n"
+    return pretty(watch_summary(content))
 
 
 def watch_schema() -> bytes:
     """The JSON schema of a watch's summary.json, as published in docs/schema."""
-    schema = msgspec.json.schema(WatchSummary)
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    schema["title"] = f"ctxbench summary.json of a watch, schema {WATCH_SCHEMA}"
-    return msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
+    return published(WatchSummary, f"ctxbench summary.json of a watch, schema {WATCH_SCHEMA}")
 
 
 def _totals(totals: Totals, windows: int) -> WatchTotals:
