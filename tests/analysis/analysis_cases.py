@@ -50,8 +50,10 @@ def answers(folder: str) -> dict[str, object]:
     }
 
 
-def run(speculation: Speculation | None = None, facts: ServerFacts | None = None) -> RunInfo:
-    """A run with one route `r`."""
+def run(
+    speculation: Speculation | None = None, facts: ServerFacts | None = None, route: Route | None = None
+) -> RunInfo:
+    """A run with one route `r`: `route`, or one with this speculation."""
     suite = Suite(
         name="t",
         tiers=(1000,),
@@ -64,7 +66,7 @@ def run(speculation: Speculation | None = None, facts: ServerFacts | None = None
         retry_invalid=0,
         interleave=False,
         prompt=PromptSettings(),
-        routes=(Route(name="r", base_url="http://127.0.0.1:1/v1", speculation=speculation),),
+        routes=(route or Route(name="r", base_url="http://127.0.0.1:1/v1", speculation=speculation),),
     )
     return RunInfo(
         schema=1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -349,23 +350,26 @@ def test_vllm_v0_gives_what_it_has_and_no_zeros_for_the_rest() -> None:
 # --- SGLang -------------------------------------------------------------------------------------------
 
 
-def test_sglang_of_2025_counts_no_speculation() -> None:
-    cold, replay = (
-        between(
+def cold_and_replay_on_sglang(version: str) -> Iterator[Measurement]:
+    """With three drafted tokens a step."""
+    for before, after, condition in (
+        ("before", "after_cold", "cold"),
+        ("after_cold", "after_replay", "replay"),
+    ):
+        yield between(
             "sglang",
-            f"others/sglang_0.4.9_mtp_{before}.prom",
-            f"others/sglang_0.4.9_mtp_{after}.prom",
+            f"others/sglang_{version}_mtp_{before}.prom",
+            f"others/sglang_{version}_mtp_{after}.prom",
             prompt=6000,
             output=66,
             cached=None,
             condition=condition,
             speculation=Speculation(method="eagle", num_speculative_tokens=3),
         )
-        for before, after, condition in (
-            ("before", "after_cold", "cold"),
-            ("after_cold", "after_replay", "replay"),
-        )
-    )
+
+
+def test_sglang_of_2025_counts_no_speculation() -> None:
+    cold, replay = cold_and_replay_on_sglang("0.4.9")
     assert cold.drafts is None and cold.accepted_tokens is None and cold.acceptance is None
     assert "speculation_unseen" in ids(cold)[1] and cold.verdict.speculation == "unknown"
     assert cold.cached_tokens is None  # the series appears with the first hit: absent on both pages
@@ -376,22 +380,7 @@ def test_sglang_of_2025_counts_no_speculation() -> None:
 
 
 def test_sglang_of_2026_counts_verify_steps() -> None:
-    cold, replay = (
-        between(
-            "sglang",
-            f"others/sglang_0.5.23_mtp_{before}.prom",
-            f"others/sglang_0.5.23_mtp_{after}.prom",
-            prompt=6000,
-            output=66,
-            cached=None,
-            condition=condition,
-            speculation=Speculation(method="eagle", num_speculative_tokens=3),
-        )
-        for before, after, condition in (
-            ("before", "after_cold", "cold"),
-            ("after_cold", "after_replay", "replay"),
-        )
-    )
+    cold, replay = cold_and_replay_on_sglang("0.5.23")
     for m in (cold, replay):
         # 24 steps of k = 3; 66 tokens = 1 from prefill + 24 + 41 accepted
         assert (m.drafts, m.draft_tokens, m.accepted_tokens) == (24, 72, 41)

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import asyncio
 
+from analysis_cases import run
+
 from bench.analysis.verdicts.measure import Measurer
 from bench.prompting.compose import Prompt
 from bench.records import (
     Exchange,
     Measurement,
     PromptRecipe,
-    PromptSettings,
     RequestSettings,
     Route,
-    RunInfo,
-    Suite,
     Trial,
 )
 from bench.run.exchange import Exchanger
@@ -81,22 +80,7 @@ def _route(base_url: str, slot: int) -> Route:
 
 
 def _measurer(route: Route) -> Measurer:
-    suite = Suite(
-        name="engine",
-        tiers=(1,),
-        conditions=("cold", "replay"),
-        output_tokens=OUTPUT,
-        repeats=1,
-        replays=1,
-        seed=1,
-        warmup="none",
-        retry_invalid=0,
-        interleave=False,
-        prompt=PromptSettings(),
-        routes=(route,),
-    )
-    info = RunInfo(schema=1, id="e", created_at="", nonce="n", suite=suite, suite_text="", plan=())
-    return Measurer(info)
+    return Measurer(run(route=route))
 
 
 def _against(measured: Measurement) -> set[str]:

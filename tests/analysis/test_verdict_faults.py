@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
+from analysis_cases import run
 
 from bench.analysis.verdicts.measure import Measurer
 from bench.engines.base import Step
@@ -13,11 +14,9 @@ from bench.prompting.compose import Prompt
 from bench.records import (
     Measurement,
     PromptRecipe,
-    PromptSettings,
     Route,
     RunInfo,
     Speculation,
-    Suite,
     Trial,
 )
 from bench.run.exchange import Exchanger
@@ -106,31 +105,7 @@ async def _nowhere(name: str, page: str) -> str:
 
 
 def _run(route: Route, session: Session, drafter_limit: int | None) -> RunInfo:
-    suite = Suite(
-        name="faults",
-        tiers=(1,),
-        conditions=("cold", "salted", "replay"),
-        output_tokens=OUTPUT,
-        repeats=1,
-        replays=2,
-        seed=1,
-        warmup="none",
-        retry_invalid=0,
-        interleave=False,
-        prompt=PromptSettings(),
-        routes=(route,),
-    )
-    facts = msgspec.structs.replace(session.facts, drafter_limit=drafter_limit)
-    return RunInfo(
-        schema=1,
-        id="faults",
-        created_at="",
-        nonce="n",
-        suite=suite,
-        suite_text="",
-        plan=(),
-        facts={"r": facts},
-    )
+    return run(route=route, facts=msgspec.structs.replace(session.facts, drafter_limit=drafter_limit))
 
 
 BUSY_MACHINE = {
