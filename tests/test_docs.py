@@ -36,6 +36,19 @@ def test_every_example_in_a_help_parses(name: str) -> None:
     assert {word for word in words if word.startswith("--")} <= known
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_command_in_the_docs_has_the_options_it_is_shown_with(page: Path) -> None:
+    longest_first = sorted(commands(), key=len, reverse=True)
+    for given in re.findall(r"(?:`|^\$ |^ *)ctxbench ([a-z][^`\n]*)", page.read_text(), re.MULTILINE):
+        name = next((one for one in longest_first if f"{given} ".startswith(f"{one} ")), None)
+        if name is None:
+            assert not given.startswith("-") and "--" not in given, given  # a sentence
+            continue
+        known = {option for parameter in commands()[name].params for option in parameter.opts} | {"--help"}
+        shown = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", given.partition(" #")[0]))
+        assert shown <= known, given
+
+
 def test_the_page_of_options_is_what_the_commands_say() -> None:
     written = (ROOT / "docs" / "options.md").read_text()
     assert written == as_markdown(), "python -m bench.cli.options > docs/options.md"
