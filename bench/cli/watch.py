@@ -28,6 +28,10 @@ Window = Annotated[
     float, typer.Option(min=1, help="While requests overlap without end: seconds between two sums.")
 ]
 Log = Annotated[str | None, typer.Option(help="The server's log: a file, docker:NAME or journal:UNIT.")]
+Exporters = Annotated[
+    list[str] | None,
+    typer.Option("--exporter", help="A Prometheus page of the server's machine (DCGM, ...); repeatable."),
+]
 Out = Annotated[Path | None, typer.Option(help="Keep everything in this new run directory.")]
 EngineName = Annotated[str | None, typer.Option(help="vllm, sglang or llamacpp. Default: detected.")]
 KeyVariable = Annotated[
@@ -44,6 +48,7 @@ def watch(
     requests: Requests = None,
     window: Window = 60.0,
     log: Log = None,
+    exporter: Exporters = None,
     out: Out = None,
     engine: EngineName = None,
     api_key_env: KeyVariable = None,
@@ -60,7 +65,7 @@ def watch(
     """
     from bench.analysis.watch.totals import Totals
     from bench.run.watch.kept import tell_again
-    from bench.run.watch.watcher import WatchOrder
+    from bench.run.watch.order import WatchOrder
     from bench.run.watch.watcher import watch as watch_server
     from bench.wire.loop import run as run_loop
 
@@ -81,6 +86,7 @@ def watch(
         api_key_env=api_key_env,
         ca_file=ca_file,
         insecure=insecure,
+        exporters=tuple(exporter or ()),
     )
     try:
         run_loop(watch_server(order, hearer, totals))

@@ -69,6 +69,11 @@ class MachineSampler:
         """The columns of every source, of looks up to `ended_ns` (monotonic), times relative to `sent_ns`."""
         return tuple(book.samples(source, sent_ns, ended_ns) for source, book in self._books.items())
 
+    def forget(self, before_ns: int) -> None:
+        """Lets go of looks earlier than `before_ns` (monotonic): nobody will ask for them any more."""
+        for book in self._books.values():
+            book.forget(before_ns)
+
 
 class _Book:
     """The looks at one source."""
@@ -80,7 +85,8 @@ class _Book:
         clock_ns: Callable[[], int],
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
-        self._look, self._period_s, self._clock_ns, self._sleep = look, period_s, clock_ns, sleep
+        self._look, self._clock_ns, self._sleep = look, clock_ns, sleep
+        self._first_period_s = self._period_s = period_s
         self._at: array[int] = array("q")
         self._columns: dict[str, list[float | None]] = {}
         self._problem: str | None = None
@@ -110,6 +116,13 @@ class _Book:
         for name, column in self._columns.items():
             value = values.get(name)
             column.append(None if value is None else float(f"{value:.6g}"))
+
+    def forget(self, before_ns: int) -> None:
+        gone = sum(1 for at in self._at if at < before_ns)
+        self._at = self._at[gone:]
+        self._columns = {name: column[gone:] for name, column in self._columns.items() if self._at}
+        if not self._at:
+            self._period_s = self._first_period_s
 
     def samples(self, source: str, sent_ns: int, ended_ns: int) -> MachineSamples:
         count = sum(1 for at in self._at if at <= ended_ns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from bench.analysis.statistics.machine import PhaseUse, phase_uses, pooled
+from bench.analysis.statistics.machine import PhaseUse, phase_uses, pooled, uses_within
 from bench.records import Chunks, Exchange, MachineSamples, PromptRecipe, Trial
 
 S = 1_000_000_000
@@ -48,6 +48,17 @@ def test_looks_belong_to_the_phase_in_which_they_came() -> None:
     found = by_key(looks(gpu_power_at_0=(900.0, 100.0, 300.0, 50.0, 70.0, 900.0)))
     # Before `sent` (-1 s) and after the last text (30 s) nothing counts.
     assert found == {("prefill", "gpu_power"): (200.0, 300.0, 2), ("decode", "gpu_power"): (60.0, 70.0, 2)}
+
+
+def test_a_watched_span_is_one_phase_and_exporters_come_before_local_gpus() -> None:
+    node = looks(gpu_power_at_0=(900.0, 100.0, 300.0, 50.0, 70.0, 900.0))
+    local = looks("nvml", gpu_power_at_0=(1.0,) * 6, gpu_utilisation_at_0=(0.2, 0.4, 0.6, 0.8, 1.0, 0.0))
+    found = uses_within((node, local), 2 * S, 11 * S)
+    assert [(u.phase, u.gauge, u.mean, u.peak, u.looks) for u in found] == [
+        ("whole", "gpu_utilisation", pytest.approx(0.6), 0.8, 3),
+        ("whole", "gpu_power", 150.0, 300.0, 3),
+    ]
+    assert uses_within((node,), 5 * S, 10 * S) == ()
 
 
 def test_power_is_added_up_and_utilisation_averaged_over_devices() -> None:

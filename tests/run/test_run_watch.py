@@ -33,14 +33,8 @@ from bench.records import Event, RunInfo, Scrape, ServerFacts
 from bench.report.watch.lines import line, totals_line
 from bench.run.watch.kept import tell_again
 from bench.run.watch.log import LogWatch
-from bench.run.watch.watcher import (
-    Hearer,
-    Keeper,
-    Watcher,
-    WatchOrder,
-    metrics_address,
-    watch,
-)
+from bench.run.watch.order import WatchOrder, metrics_address
+from bench.run.watch.watcher import Hearer, Keeper, Watcher, watch
 from bench.servers.child import serving
 from bench.servers.simulator import start as simulate
 from bench.servers.simulator.profiles import Profile, load_profile
@@ -307,14 +301,14 @@ def test_llamacpp_tells_the_ttft_of_cold_turn_and_replay_by_its_log(tmp_path: Pa
 
 
 @contextmanager
-def stub(*pages: str) -> Iterator[tuple[str, list[str]]]:
-    """An HTTP server with these pages, the last one for ever; its address, and all requests it got."""
-    asked: list[str] = []
+def served(answer: Callable[[], str], asked: list[str] | None = None) -> Iterator[str]:
+    """An HTTP server that gives this answer to every request; its address. `asked` takes all requests."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            data = pages[min(asked.count("GET /metrics"), len(pages) - 1)].encode()
-            asked.append(f"{self.command} {self.path}")
+            data = answer().encode()
+            if asked is not None:
+                asked.append(f"{self.command} {self.path}")
             self.send_response(200)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
@@ -329,11 +323,19 @@ def stub(*pages: str) -> Iterator[tuple[str, list[str]]]:
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def stub(*pages: str) -> Iterator[tuple[str, list[str]]]:
+    """An HTTP server with these pages, the last one for ever; its address, and all requests it got."""
+    asked: list[str] = []
+    with served(lambda: pages[min(asked.count("GET /metrics"), len(pages) - 1)], asked) as url:
+        yield url, asked
 
 
 @pytest.mark.parametrize(
@@ -379,6 +381,89 @@ def test_addresses_of_servers_and_of_pages_lead_to_the_metrics_page() -> None:
     assert metrics_address("https://h/models/a/v1") == "https://h/models/a/metrics"
     with pytest.raises(SuiteError, match="neither like"):
         metrics_address("h:8000")
+
+
+# --- The machine under the server -------------------------------------------------------------------
+
+DCGM = """\
+DCGM_FI_DEV_GPU_UTIL{gpu="0"} 80
+DCGM_FI_DEV_GPU_UTIL{gpu="1"} 60
+DCGM_FI_DEV_POWER_USAGE{gpu="0"} 300.5
+DCGM_FI_DEV_POWER_USAGE{gpu="1"} 250
+"""
+
+
+def engine_page(*, finished: int, running: int) -> str:
+    label = '{model_name="m"}'
+    return (
+        f"vllm:request_success_total{label} {finished}\nvllm:prompt_tokens_total{label} {100 * finished}\n"
+        f"vllm:generation_tokens_total{label} {10 * finished}\n"
+        f"vllm:num_requests_running{label} {running}\nvllm:num_requests_waiting{label} 0\n"
+    )
+
+
+def test_what_the_machine_did_meanwhile_is_told_with_a_request_and_kept(tmp_path: Path) -> None:
+    """The exporter is looked at once a request has begun, which ends twenty pages after that."""
+    began, looked = threading.Event(), threading.Event()
+    quiet, left = iter([engine_page(finished=0, running=0)] * 2), iter(range(20))
+
+    def engine() -> str:
+        if (before := next(quiet, None)) is not None:
+            return before
+        began.set()
+        runs = not looked.is_set() or next(left, None) is not None
+        return engine_page(finished=int(not runs), running=int(runs))
+
+    def exporter() -> str:
+        assert began.wait(60)
+        looked.set()
+        return DCGM
+
+    told = Told()
+    with served(engine) as url, served(exporter) as gpus:
+        exporters = (f"{gpus}/metrics",)
+        order = WatchOrder(url=url, every_s=0.02, requests=1, out=tmp_path / "w", exporters=exporters)
+        asyncio.run(watch(order, told.hearer, told.totals))
+    (one,) = told.watched
+    busy, power = one.machine
+    assert (busy.gauge, busy.devices) == ("gpu_utilisation", 2) and busy.mean == pytest.approx(0.7)
+    assert (power.gauge, power.mean, power.peak) == ("gpu_power", 550.5, 550.5)
+    assert line(one).endswith("GPU busy 70% (peak 70%); GPU power 550 W (peak 550 W)")
+    assert read_info(tmp_path / "w").suite.routes[0].exporters == exporters
+    again = Told()
+    tell_again(tmp_path / "w", again.hearer, again.totals)
+    assert again.seen == told.seen
+
+
+def test_an_exporter_that_tells_nothing_is_noted_once_and_stops_no_watch() -> None:
+    looked, finished = threading.Event(), iter(range(1, 1_000_000))
+
+    def engine() -> str:
+        return engine_page(finished=next(finished) if looked.is_set() else 0, running=0)
+
+    def exporter() -> str:
+        looked.set()
+        return "something_else 1\n"
+
+    told = Told()
+    with served(engine) as url, served(exporter) as gpus:
+        order = WatchOrder(url=url, every_s=0.02, requests=20, exporters=(gpus,))
+        asyncio.run(watch(order, told.hearer, told.totals))
+    assert all(one.machine == () for one in told.watched)
+    (note,) = [note for note in told.notes if note.startswith("the machine, by ")]
+    assert gpus in note
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [("h:9400",), ("http://me:secret@h/m",), ("http://h/m?key=secret",), ("http://h/m", "http://h/m")],
+)
+def test_an_exporters_address_that_is_none_or_holds_a_secret_is_refused(addresses: tuple[str, ...]) -> None:
+    told = Told()
+    order = WatchOrder(url="http://127.0.0.1:9", exporters=addresses)
+    with pytest.raises(SuiteError, match="--exporter") as caught:
+        asyncio.run(watch(order, told.hearer, told.totals))
+    assert "secret" not in str(caught.value)
 
 
 # --- The loop, with a clock of its own ------------------------------------------------------------

@@ -73,6 +73,35 @@ def test_looks_stand_in_columns_and_a_gauge_that_comes_later_was_absent_before()
     )
 
 
+def test_what_is_forgotten_is_not_told_any_more() -> None:
+    async def main() -> list[MachineSamples]:
+        time, number, ended = Time(), -1.0, asyncio.Event()
+
+        async def look() -> Answer:
+            nonlocal number
+            number += 1
+            if number == 5:
+                ended.set()
+                await asyncio.Event().wait()
+            return {"host_load": number}, None
+
+        def clock_ns() -> int:
+            return round((time.now - 0.02) * 1e9)  # the first look is at 0
+
+        found: list[MachineSamples] = []
+        async with MachineSampler({"x": look}, period_s=1.0, clock_ns=clock_ns, sleep=time.sleep) as sampler:
+            await ended.wait()
+            for before_s in (0, 3, 9):
+                sampler.forget(before_s * 1_000_000_000)
+                found += sampler.samples(0, 9_000_000_000)
+        return found
+
+    whole, late, none = asyncio.run(main())
+    assert whole.values == {"host_load": (0.0, 1.0, 2.0, 3.0, 4.0)}
+    assert (late.at_ns, late.values) == ((3_000_000_000, 4_000_000_000), {"host_load": (3.0, 4.0)})
+    assert (none.at_ns, none.values) == ((), {})
+
+
 def test_a_slow_exporter_is_asked_less_often() -> None:
     assert sample(({"host_load": 1.0}, None), cost_s=0.5)[1] == [0.02, 10.0]
 

@@ -15,7 +15,8 @@ from msgspec import Struct
 from bench.engines.machine import GAUGES
 from bench.records import Exchange, MachineSamples
 
-Phase = Literal["prefill", "decode"]
+Phase = Literal["prefill", "decode", "whole"]
+"""`whole`: of a watched request or window, whose phases no client has seen."""
 PHASES: tuple[Phase, ...] = ("prefill", "decode")
 
 _AVERAGED = ("gpu_utilisation", "gpu_dram_active")
@@ -45,16 +46,24 @@ def phase_uses(exchange: Exchange) -> tuple[PhaseUse, ...]:
     tells the same, which would be the same GPUs again.
     """
     limits = _phases(exchange) if exchange.machine else {}
-    found = []
-    for gauge in GAUGES:
-        sources = [one for one in exchange.machine if _devices(one, gauge)]
-        others = [one for one in sources if one.source != _LOCAL]
-        for phase, (start, end) in limits.items():
-            parts = [_part(one, gauge, phase, start, end) for one in others or sources]
-            known = [part for part in parts if part is not None]
-            if known and len(known) == len(parts):
-                found.append(_together(known))
-    return tuple(found)
+    found = (_use(exchange.machine, gauge, phase, span) for gauge in GAUGES for phase, span in limits.items())
+    return tuple(use for use in found if use is not None)
+
+
+def uses_within(machine: Sequence[MachineSamples], start_ns: int, end_ns: int) -> tuple[PhaseUse, ...]:
+    """What each gauge did between two times of the samples' clock; one without a look is left out."""
+    found = (_use(machine, gauge, "whole", (start_ns, end_ns)) for gauge in GAUGES)
+    return tuple(use for use in found if use is not None)
+
+
+def _use(
+    machine: Sequence[MachineSamples], gauge: str, phase: Phase, span: tuple[int, int]
+) -> PhaseUse | None:
+    sources = [one for one in machine if _devices(one, gauge)]
+    others = [one for one in sources if one.source != _LOCAL]
+    parts = [_part(one, gauge, phase, *span) for one in others or sources]
+    known = [part for part in parts if part is not None]
+    return _together(known) if known and len(known) == len(parts) else None
 
 
 def pooled(uses: Iterable[PhaseUse]) -> dict[tuple[Phase, str], PhaseUse]:

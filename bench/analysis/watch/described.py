@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from bench.analysis.statistics.machine import PhaseUse
 from bench.analysis.verdicts.counters import (
     Deltas,
     SpeculationCount,
@@ -85,6 +86,8 @@ class Watched(Struct, frozen=True, kw_only=True):
     """Most requests seen at once."""
     waiting_peak: int | None = None
     preemptions: int | None = None
+    machine: tuple[PhaseUse, ...] = ()
+    """What the machine under the server did from the quiet page before to the one after, gauge by gauge."""
     sources: dict[str, str] = {}
     absent: dict[str, str] = {}
     notes: tuple[str, ...] = ()

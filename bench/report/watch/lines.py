@@ -6,6 +6,16 @@ from bench.analysis.watch.described import Watched
 from bench.analysis.watch.totals import Totals
 from bench.report.escape import visible
 
+GAUGES = {
+    "gpu_utilisation": ("GPU busy", "%", 100.0, ".0f"),
+    "gpu_dram_active": ("GPU memory active", "%", 100.0, ".0f"),
+    "gpu_memory_used": ("GPU memory", " GB", 1e-9, ",.1f"),
+    "gpu_power": ("GPU power", " W", 1.0, ",.0f"),
+    "host_load": ("host load", "", 1.0, ",.1f"),
+    "host_memory_used": ("host memory", " GB", 1e-9, ",.1f"),
+}
+"""Gauge -> its name, the unit shown, the factor to it, its format."""
+
 
 def line(one: Watched) -> str:
     """One line: a request with all its numbers, or a window and why it cannot be split."""
@@ -105,4 +115,13 @@ def _load(one: Watched) -> list[str]:
     for name in ("failed", "aborted", "preemptions"):
         if value := getattr(one, name):
             parts.append(f"{value} {name}")
+    return [*parts, *_machine(one)]
+
+
+def _machine(one: Watched) -> list[str]:
+    parts = []
+    for use in one.machine:
+        head, unit, factor, form = GAUGES[use.gauge]
+        mean, peak = (f"{value * factor:{form}}{unit}" for value in (use.mean, use.peak))
+        parts.append(f"{head} {mean} (peak {peak})")
     return parts

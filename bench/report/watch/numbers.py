@@ -60,8 +60,8 @@ NUMBERS: tuple[Number, ...] = (
         head="server TTFT (s)",
         style="seconds",
         definition=(
-            "From arrival at the server to the first token; a client sees the network on top. By "
-            "llama.cpp's log: from the request being read, before tokenising, to the first token."
+            "From arrival at the server (llama.cpp's log: from the request being read, before it is "
+            "tokenised) to the first token; a client sees the network on top."
         ),
     ),
     Number(

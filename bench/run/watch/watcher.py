@@ -7,32 +7,29 @@ No request that makes the server generate is ever sent; the one other page asked
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import re
-import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
-from urllib.parse import urlsplit
+from collections.abc import Awaitable, Callable
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from bench import engines
+from bench.analysis.statistics.machine import PhaseUse, uses_within
 from bench.analysis.watch.described import Watched, describe, slot_lengths
 from bench.analysis.watch.journal import NOTED, WATCH_ENDED, WATCHED, LogLine, Seen
 from bench.analysis.watch.totals import Totals
-from bench.analysis.watch.windows import BUSY_S, Segment, Segmenter
+from bench.analysis.watch.windows import Segment, Segmenter
 from bench.engines.base import Dialect
 from bench.engines.metrics import read_page
-from bench.errors import BenchError, EngineError, JournalError, SuiteError
-from bench.journal import SCHEMA, Journal
-from bench.records import Event, PromptSettings, Route, RunInfo, Scrape, ServerFacts, Suite
+from bench.errors import BenchError, EngineError, JournalError
+from bench.journal import Journal
+from bench.records import Event, Scrape, ServerFacts
 from bench.run.exchange import utc_now
+from bench.run.lifecycle.machine import machine_looks
 from bench.run.watch.log import LogWatch
+from bench.run.watch.order import WatchOrder, exporters_of, kept, key_of, metrics_address, watched_route
 from bench.wire.client import Client
-from bench.wire.host import environment
+from bench.wire.machine import MachineSampler
 from bench.wire.scrape import scrape
 
 _TIMEOUT_S = 30.0  # llama.cpp answers between two batches of a long prefill
@@ -42,28 +39,6 @@ Look = Callable[[], Awaitable[tuple[Scrape, str | None]]]
 """Takes one page: as the dialect reads it, and its text."""
 Slots = Callable[[], Awaitable[object]]
 """Asks for the engine's slots; `None` where there is no answer."""
-
-
-class WatchOrder(Struct, frozen=True, kw_only=True):
-    """What to watch, how often, until when, and where to keep it."""
-
-    url: str
-    """The server, its `/v1`, or its metrics page."""
-    every_s: float = 1.0
-    for_s: float | None = None
-    """`None`: until interrupted."""
-    requests: int | None = None
-    """End after so many finished requests."""
-    busy_s: float = BUSY_S
-    """While requests overlap without end, their sums are told after so long."""
-    log: str | None = None
-    """A log source as `ctxbench logs` takes it, but not standard input."""
-    out: Path | None = None
-    """A new run directory; `None`: nothing is kept."""
-    engine: str | None = None
-    api_key_env: str | None = None
-    ca_file: str | None = None
-    insecure: bool = False
 
 
 class Hearer(Struct, frozen=True, kw_only=True):
@@ -76,21 +51,6 @@ class Hearer(Struct, frozen=True, kw_only=True):
     """Once, at the end, with the seconds watched."""
 
 
-def metrics_address(url: str) -> str:
-    """`http://h:8000`, `http://h:8000/v1` or a metrics page's own address -> the metrics page's.
-
-    Raises `SuiteError` for what is no address.
-    """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise SuiteError(f"{url[:200]!r} is neither like http://host:port nor the directory of a watch")
-    path = parts.path.rstrip("/")
-    if not path.endswith("/metrics"):
-        path = f"{path.removesuffix('/v1')}/metrics"
-    host = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}://{host}{path}"
-
-
 async def watch(order: WatchOrder, hearer: Hearer, totals: Totals) -> None:
     """Watches until the order's end, or until cancelled; then what is open is told as such.
 
@@ -100,9 +60,12 @@ async def watch(order: WatchOrder, hearer: Hearer, totals: Totals) -> None:
     address = metrics_address(order.url)
     if order.out is not None and order.out.exists():
         raise JournalError(f"{order.out}: it exists already; give --out a directory that is yet to be made")
+    exporters_of(order.exporters)
     log = LogWatch(order.log) if order.log else None
     origin = address.removesuffix("/metrics")
-    async with Client(origin, api_key=_key(order), ca_file=order.ca_file, insecure=order.insecure) as client:
+    async with Client(
+        origin, api_key=key_of(order), ca_file=order.ca_file, insecure=order.insecure
+    ) as client:
         dialect, facts = await _meet(client, address, order.engine)
         hearer.note(f"watching {dialect.name} at {address} every {order.every_s:g} s; Ctrl-C ends it")
         if dialect.name == "llamacpp":
@@ -127,10 +90,12 @@ async def watch(order: WatchOrder, hearer: Hearer, totals: Totals) -> None:
         counts = any(alias.name == "requests_finished" for alias in dialect.aliases)
         if log is not None:
             log.begin(dialect.name)
-        with _kept(order, address, dialect, facts) as journal:
-            keeper = Keeper(journal, hearer, totals, log)
-            watcher = Watcher(dialect, facts, keeper, slots=None if counts else slots)
-            await watcher.run(look, order)
+        route = watched_route(order, address, dialect.name)
+        async with machine_looks(route) as looks, MachineSampler(looks) as machine:
+            with kept(route, order, facts) as journal:
+                keeper = Keeper(journal, hearer, totals, log)
+                watcher = Watcher(dialect, facts, keeper, slots=None if counts else slots, machine=machine)
+                await watcher.run(look, order)
 
 
 class Keeper:
@@ -202,9 +167,17 @@ class Watcher:
     """Looks at intervals, and hands every finished segment on. At most three pages are held."""
 
     def __init__(
-        self, dialect: Dialect, facts: ServerFacts, keeper: Keeper, *, slots: Slots | None = None
+        self,
+        dialect: Dialect,
+        facts: ServerFacts,
+        keeper: Keeper,
+        *,
+        slots: Slots | None = None,
+        machine: MachineSampler | None = None,
     ) -> None:
         self._dialect, self._facts, self._keeper, self._slots = dialect, facts, keeper, slots
+        self._machine = machine or MachineSampler({})
+        self._unseen: set[str] = set()
         self._segmenter = Segmenter(dialect)
         self._texts: dict[int, str] = {}
         self._pages = self._missed = 0
@@ -253,13 +226,23 @@ class Watcher:
                     # The server is idle: this costs nobody anything.
                     lengths = slot_lengths(await self._slots())
             self._tell(segment, lengths)
-        kept = {one.at_ns for one in self._segmenter.kept}
-        self._texts = {at: text for at, text in self._texts.items() if at in kept}
+        held = {one.at_ns for one in self._segmenter.kept}
+        self._texts = {at: text for at, text in self._texts.items() if at in held}
+        self._machine.forget(min(held, default=page.at_ns))
 
     def _tell(self, segment: Segment, lengths: list[int] | None) -> None:
         watched = describe(segment, self._dialect, self._facts, slot_lengths=lengths)
         ends = (segment.before.at_ns, segment.after.at_ns)
+        watched = structs.replace(watched, machine=self._machine_uses(*ends))
         self._keeper.keep(watched, (self._texts.get(ends[0]), self._texts.get(ends[1])))
+
+    def _machine_uses(self, start_ns: int, end_ns: int) -> tuple[PhaseUse, ...]:
+        samples = self._machine.samples(start_ns, end_ns)
+        for one in samples:
+            if one.problem is not None and one.source not in self._unseen:
+                self._unseen.add(one.source)
+                self._keeper.note(f"the machine, by {one.source}: {one.problem}")
+        return uses_within(samples, 0, end_ns - start_ns)
 
     def _note_silence(self, page: Scrape, now: float) -> None:
         """Once when pages stop coming, once when they are back."""
@@ -286,59 +269,3 @@ async def _meet(client: Client, address: str, engine: str | None) -> tuple[Diale
         problem = page.problem or f"no family of {names} is on it"
         raise EngineError(f"{address} cannot be watched: {problem}; give the engine's own metrics page")
     return dialect, dialect.facts({}, page.values, page.info)
-
-
-def _key(order: WatchOrder) -> str | None:
-    if order.api_key_env is None:
-        return None
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", order.api_key_env):
-        raise SuiteError("--api-key-env: give the name of an environment variable, never the key itself")
-    key = os.environ.get(order.api_key_env)
-    if not key:
-        raise SuiteError(f"--api-key-env: the environment variable {order.api_key_env} is not set")
-    return key
-
-
-@contextlib.contextmanager
-def _kept(order: WatchOrder, address: str, dialect: Dialect, facts: ServerFacts) -> Iterator[Journal | None]:
-    """The run directory of a watch: a run without a plan."""
-    if order.out is None:
-        yield None
-        return
-    route = Route(
-        name="watched",
-        base_url=f"{address.removesuffix('/metrics')}/v1",
-        metrics_url=address,
-        api_key_env=order.api_key_env,
-        engine=dialect.name,
-        ca_file=order.ca_file,
-        insecure=order.insecure,
-    )
-    suite = Suite(
-        name="watch",
-        tiers=(),
-        conditions=(),
-        output_tokens=0,
-        repeats=0,
-        replays=0,
-        seed=0,
-        warmup="none",
-        retry_invalid=0,
-        interleave=False,
-        prompt=PromptSettings(),
-        routes=(route,),
-    )
-    info = RunInfo(
-        schema=SCHEMA,
-        id=order.out.name,
-        created_at=utc_now(),
-        nonce=secrets.token_hex(8),
-        suite=suite,
-        suite_text="",
-        plan=(),
-        facts={route.name: facts},
-        environment=environment(),
-        notes=(f"watched {address} every {order.every_s:g} s; no request was sent",),
-    )
-    with Journal.create(order.out, info) as journal:
-        yield journal
