@@ -95,8 +95,8 @@ class Books:
     def _judged(self, found: Sequence[Measurement]) -> None:
         """Counts what was measured, and says what is invalid: a wave in one line."""
         blamed: dict[str, dict[str, None]] = {}
+        self.ledger.note_measured(found)
         for one in found:
-            self.ledger.note_measured(one)
             self.outlook.measured(one)
             if not one.verdict.valid:
                 self._progress.invalid += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,6 +13,7 @@ from msgspec import Struct
 
 from bench.analysis.verdicts.waves import usage_of
 from bench.errors import EngineError
+from bench.plan.estimate import words
 from bench.plan.trials import wave_name
 from bench.prompting.compose import Prompt
 from bench.records import Exchange, Samples, Scrape, Trial, Wave
@@ -25,16 +25,15 @@ from bench.wire.client import Prepared, Raw, finish
 from bench.wire.lag import LagMeter
 from bench.wire.machine import MachineSampler
 from bench.wire.sampler import Sampler
-from bench.wire.scrape import scrape, wait_idle, wait_settled, wait_still
+from bench.wire.scrape import Wait, scrape, wait_idle, wait_settled, wait_still
 
-_PATHS = {"chat": "/chat/completions", "completions": "/completions", "tokens": "/completions"}
+PATHS = {"chat": "/chat/completions", "completions": "/completions", "tokens": "/completions"}
+"""Where the requests of an endpoint go."""
 _SCRAPE_TIMEOUT_S = 30.0
 _IDLE_LIMIT_S = 900.0  # a cut-off cold prompt may still be prefilling for minutes
 _SETTLE_LIMIT_S = 10.0
 _STILL_S = 1.0  # engines that publish now and then do so at least once a second when requests end
 _TOKENIZE_TIMEOUT_S = 300.0
-_RETURN_LIMIT_S = 60.0
-_RETURN_PERIOD_S = 2.0
 
 StorePage = Callable[[str, str], Awaitable[str]]
 """(name, page) -> path within the run directory."""
@@ -46,6 +45,15 @@ class Body(Struct, frozen=True, kw_only=True):
 
     data: bytes
     fields: dict[str, object]
+
+
+class NotIdle(EngineError):
+    """A server did not become idle in time, so a request was not sent: it would have disturbed somebody,
+    and would have been invalid. The message says what was seen and what to do."""
+
+    def __init__(self, message: str, waited_s: float) -> None:
+        super().__init__(message)
+        self.waited_s = waited_s
 
 
 def utc_now() -> str:
@@ -86,7 +94,10 @@ class Exchanger:
     async def perform(
         self, session: Session, prompt: Prompt, trial: Trial, attempt: int, purpose: Purpose
     ) -> Exchange:
-        """One exchange. A failure is in the record; cut off by Ctrl-C, so is that."""
+        """One exchange. A failure is in the record; cut off by Ctrl-C, so is that.
+
+        Raises `NotIdle`, with nothing sent, when the server does not become idle in time.
+        """
         ((prepared, fields),) = self._prepare(session, [Member(trial=trial, prompt=prompt)])
         name = f"{trial.id.replace('/', '-')}-{purpose}{attempt}"
         started = time.monotonic()
@@ -125,7 +136,10 @@ class Exchanger:
         self, session: Session, members: Sequence[Member], attempt: int, purpose: Purpose
     ) -> list[Exchange]:
         """The exchanges of a wave: one wait, two pages and one series of samples for all of them, which
-        stand in the first. A request that fails or is cut off is a record like the others."""
+        stand in the first. A request that fails or is cut off is a record like the others.
+
+        Raises `NotIdle`, with nothing sent, when the server does not become idle in time.
+        """
         ready = self._prepare(session, members)
         name = f"{wave_name(members[0].trial)}-{purpose}{attempt}"
         page = name.replace("/", "-")
@@ -201,21 +215,6 @@ class Exchanger:
         if session.metrics_url is not None:
             self._doubtful.add(session.metrics_url)
 
-    async def is_back(self, session: Session) -> bool:
-        """Whether a server that refused us answers again within a minute."""
-        self._enter("waiting for the server to come back")
-        started = time.monotonic()
-        try:
-            while time.monotonic() < started + _RETURN_LIMIT_S:
-                try:
-                    await session.client.get_json(f"{session.route.base_url}/models", timeout_s=5.0)
-                    return True
-                except EngineError:
-                    await asyncio.sleep(_RETURN_PERIOD_S)
-            return False
-        finally:
-            self.server_s += time.monotonic() - started
-
     async def time_tokenizer(self, session: Session, text: str) -> dict[str, float] | None:
         """Tokens of a text and the seconds that the server's own /tokenize needed for them.
 
@@ -237,7 +236,10 @@ class Exchanger:
 
     async def _idle(self, session: Session) -> float | None:
         """Waits until the server is idle, and after an exchange in doubt until its page stands still:
-        what is counted late would be taken for foreign traffic. Seconds; `None` without a page."""
+        what is counted late would be taken for foreign traffic. Seconds; `None` without a page.
+
+        Raises `NotIdle` when it is at work to the end of the limit.
+        """
         url = session.metrics_url
         if url is None:
             return None
@@ -246,6 +248,9 @@ class Exchanger:
             return await self._look(session)
 
         wait = await wait_idle(look, session.dialect, limit_s=_IDLE_LIMIT_S)
+        if wait.reached is False:
+            self.server_s += wait.waited_s
+            raise _not_idle(session, wait)
         if url not in self._doubtful:
             return wait.waited_s
         still = await wait_still(look, still_s=_STILL_S, limit_s=_SETTLE_LIMIT_S)
@@ -266,7 +271,7 @@ class Exchanger:
             if key not in self._bodies:
                 self._bodies[key] = body_of(session, one.prompt, one.trial.output_tokens)
             prepared = session.client.prepare(
-                _PATHS[settings.endpoint],
+                PATHS[settings.endpoint],
                 self._bodies[key].data,
                 timeouts=settings.timeouts,
                 prompt_tokens=tokens,
@@ -356,6 +361,21 @@ class Exchanger:
 
     def _enter(self, phase: Phase) -> None:
         self._progress.enter(phase, time.monotonic_ns())
+
+
+def _not_idle(session: Session, wait: Wait) -> NotIdle:
+    page, waited = wait.last, words(wait.waited_s)
+    if not page.values:
+        text = f"its metrics page did not come for {waited} ({page.problem}), so nothing was sent; look at it"
+        return NotIdle(text, wait.waited_s)
+    busy = ", ".join(
+        f"{page.values[name]:.0f} {name}" for name in ("running", "waiting") if page.values.get(name)
+    )
+    return NotIdle(
+        f"its server was still at work for somebody after {waited} ({busy}), so nothing was sent; another "
+        f"client, or a request that was given up and is still computed: see ctxbench watch {session.root}",
+        wait.waited_s,
+    )
 
 
 def _counts_steps(session: Session) -> bool:

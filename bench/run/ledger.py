@@ -8,11 +8,17 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from bench.records import Event, Exchange, Measurement, PromptRecipe, Trial
+from bench.run.blame import is_servers_fault
 
 SERVER_STARTED = "server-started"
 """Name of the event that a server of ours is up: `route`. Nothing is in its cache yet."""
 SERVER_FELL = "server-fell"
 """Name of the event that a server of ours has ended by itself: `route`, and the attempt it cut off."""
+SERVER_BACK = "server-back"
+"""Name of the event that a server of somebody else's was away and answers again: `route`, `waited_s`. It
+may be a new process, so nothing in its cache is relied upon."""
+NOT_IDLE = "not-idle"
+"""Name of the event that a request was not sent, since the server did not become idle: `route`."""
 STARTED = "started"
 """Name of the event that is written before every exchange, so that a cut-off one is known."""
 
@@ -29,13 +35,17 @@ class Sent(Struct, frozen=True, kw_only=True):
 
 
 class Ledger:
-    """Attempts by trial. `note_*` is fed every entry of the journal, in order."""
+    """Attempts by trial. `note_*` is fed every entry of the journal, in order.
+
+    A request that failed by the server's fault, or was cut off, is no attempt: its trial stays left.
+    """
 
     def __init__(self, retry_invalid: int) -> None:
         self._allowed = 1 + retry_invalid
         self._started: Counter[str] = Counter()
         self._finished: Counter[str] = Counter()
         self._valid: set[str] = set()
+        self._counted: dict[str, bool] = {}  # whether the last measurement of a trial was an attempt
         self._sent: dict[str, Sent] = {}
 
     def note_event(self, event: Event) -> None:
@@ -44,8 +54,8 @@ class Ledger:
         if event.name == STARTED and isinstance(trial, str):
             self._started[trial] += 1
         elif event.name == SERVER_FELL and isinstance(trial, str) and event.data.get("purpose") == "trial":
-            self._finished[trial] -= 1
-        elif event.name == SERVER_STARTED:
+            self._finished[trial] -= self._counted.pop(trial, False)
+        elif event.name in (SERVER_STARTED, SERVER_BACK):
             route = event.data.get("route")
             self._sent = {name: sent for name, sent in self._sent.items() if sent.trial.route != route}
 
@@ -59,21 +69,22 @@ class Ledger:
                 server_started=exchange.after.values.get("process_start") if exchange.after else None,
             )
 
-    def note_measured(self, measurement: Measurement) -> None:
-        """Counts a finished attempt of a trial; those of a wave that was cut off are none."""
-        cut_off = measurement.failure is not None and measurement.failure.kind == "cancelled"
-        if cut_off or any(reason.id == "wave_incomplete" for reason in measurement.verdict.reasons):
-            return
-        self._finished[measurement.trial_id] += 1
-        if measurement.verdict.valid:
-            self._valid.add(measurement.trial_id)
+    def note_measured(self, found: Sequence[Measurement]) -> None:
+        """Counts finished attempts, of one trial or of those of a wave, which are told together."""
+        at_fault = {one.window.id for one in found if one.window and _is_no_attempt(one)}
+        for one in found:
+            counts = not _is_no_attempt(one) and not (one.window and one.window.id in at_fault)
+            self._counted[one.trial_id] = counts
+            self._finished[one.trial_id] += counts
+            if one.verdict.valid:
+                self._valid.add(one.trial_id)
 
     def next_attempt(self, trial: Trial) -> int:
         """Number of the next attempt, from 1; a cut-off attempt has used up its number and salt."""
         return self._started[trial.id] + 1
 
     def is_done(self, trial: Trial) -> bool:
-        """Valid, or tried as often as allowed; cut-off attempts do not count."""
+        """Valid, or tried as often as allowed."""
         return trial.id in self._valid or self._finished[trial.id] >= self._allowed
 
     def unmeasured(self, trials: Iterable[Trial]) -> int:
@@ -93,3 +104,10 @@ class Ledger:
         found = [self._sent[trial.id] for trial in cold if trial.id in self._sent]
         together = len({sent.wave for sent in found}) == 1
         return found if len(found) == len(cold) and together else []
+
+
+def _is_no_attempt(one: Measurement) -> bool:
+    """Whether it was cut off, or failed by the server's fault."""
+    if any(reason.id == "wave_incomplete" for reason in one.verdict.reasons):
+        return True
+    return one.failure is not None and (one.failure.kind == "cancelled" or is_servers_fault(one.failure))

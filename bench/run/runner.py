@@ -24,8 +24,9 @@ from bench.plan.times import RouteModel
 from bench.plan.trials import groups, pair_key, waves
 from bench.prompting.compose import Composer, Prompt
 from bench.records import Event, Exchange, RunInfo, Trial
+from bench.run.blame import is_servers_fault
 from bench.run.books import Books
-from bench.run.exchange import Exchanger, utc_now
+from bench.run.exchange import Exchanger, NotIdle, utc_now
 from bench.run.forecast.outlook import SHORT_WARMUP
 from bench.run.ledger import STARTED, Sent
 from bench.run.lifecycle.care import Caretaker
@@ -78,7 +79,7 @@ class Runner:
         """Warms up every route and sends all that is left.
 
         Cancelled, it leaves a sound journal with the request in flight marked as such. Raises
-        `EngineError` at the end when trials are left because a server went away.
+        `EngineError` at the end when trials are left because of a server.
         """
         plan = self._info.plan
         self._progress.total = len(plan)
@@ -98,10 +99,16 @@ class Runner:
             self._progress.enter("finished", time.monotonic_ns())
             await self._books.note(FINISHED, data=self._account(started_ns))
             self._books.close()
-        if self._care.lost:
-            reasons = "; ".join(f"route {name}: {reason}" for name, reason in self._care.lost.items())
+        self._end(plan)
+
+    def _end(self, plan: Sequence[Trial]) -> None:
+        """Raises `EngineError` where trials are left because of a server."""
+        left = self._ledger.left(plan)
+        reasons = [f"route {name}: {reason}" for name, reason in self._care.lost.items()]
+        reasons += [reason for name, reason in self._care.left.items() if any(name == t.id for t in left)]
+        if left and reasons:
             raise EngineError(
-                f"{reasons}; {len(self._ledger.left(plan))} of {len(plan)} trials "
+                f"{'; '.join(reasons)}; {len(left)} of {len(plan)} trials "
                 f"are left: see to it, then ctxbench run --resume {self._path}"
             )
 
@@ -140,16 +147,20 @@ class Runner:
         for route in dict.fromkeys(trial.route for trial in block):
             await self._care.open(route, self._info, self._books.keep_info)
             await self._warm_up(route)
-        falls = self._care.falls.total()
+        faults = self._care.faults.total()
         for group in groups(block):
-            untried = [trial for trial in group if not self._ledger.is_tried(trial)]
+            untried = [trial for trial in self._left(group) if not self._ledger.is_tried(trial)]
             await self._send_group(group, untried, fresh=False)
         rounds = 0
-        # A fall uses up no attempt of its trial, so it brings a round of its own.
-        while rounds < self._suite.retry_invalid + self._care.falls.total() - falls:
+        # A fault of the server uses up no attempt of its trial, so it brings a round of its own.
+        while rounds < self._suite.retry_invalid + self._care.faults.total() - faults:
             rounds += 1
             for group in groups(block):
-                await self._send_group(group, self._ledger.left(group), fresh=True)
+                await self._send_group(group, self._left(group), fresh=True)
+
+    def _left(self, group: Sequence[Trial]) -> list[Trial]:
+        """What is left of a group for this session."""
+        return [trial for trial in self._ledger.left(group) if trial.id not in self._care.left]
 
     async def _warm_up(self, route: str) -> None:
         """One unmeasured prompt of other text, once a session."""
@@ -164,15 +175,25 @@ class Runner:
         attempt = self._ledger.next_attempt(trial)
         composer, pair = self._composers[route], self._pair(trial)
         prompt = await asyncio.to_thread(composer.compose_warmup, tokens, number=attempt, pair=pair)
-        await self._send(trial, prompt, attempt, "warmup")
+        try:
+            await self._send(trial, prompt, attempt, "warmup")
+        except NotIdle as error:
+            await self._care.leave_busy(route, error)
 
     async def _send_group(self, group: Sequence[Trial], wanted: Sequence[Trial], *, fresh: bool) -> None:
         """Sends the `wanted` trials of a group, and what their conditions need before them.
 
         `fresh`: a replay is repeated behind a new cold prompt, not behind the one it missed.
         """
-        if not wanted or group[0].route in self._care.lost:
+        route = group[0].route
+        if not wanted or route in self._care.lost:
             return
+        try:
+            await self._send_wanted(group, wanted, fresh=fresh)
+        except NotIdle as error:
+            await self._care.leave_busy(route, error)
+
+    async def _send_wanted(self, group: Sequence[Trial], wanted: Sequence[Trial], *, fresh: bool) -> None:
         cold, *others = waves(group)
         asked = {trial.id for trial in wanted}
         # One trial of a wave is never sent without the others.
@@ -194,7 +215,12 @@ class Runner:
                 await self._send_salted(cold, wave, prompts)
 
     async def _send_cold(self, cold: Wave, purpose: Purpose) -> tuple[list[Prompt], bool]:
+        """The prompts, and whether all of them were answered."""
+        if any(trial.id in self._care.left for trial in cold):
+            return [], False
         await self._reset_cache(cold[0].route)
+        if cold[0].route in self._care.lost:
+            return [], False
         attempt = self._next_attempt(cold)
         prompts = await self._compose(cold, attempt)
         sent = await self._send_wave(cold, prompts, attempt, purpose)
@@ -212,10 +238,13 @@ class Runner:
         attempt, pair = self._ledger.next_attempt(trial), f"reset {self._pair(trial)}"
         composer = self._composers[route]
         prompt = await asyncio.to_thread(composer.compose_warmup, tokens, number=attempt, pair=pair)
-        await self._send(trial, prompt, attempt, "warmup")
+        first = await self._send(trial, prompt, attempt, "warmup")
+        if route in self._care.lost:
+            return
         refused = await reset_cache(session)
         again = await self._send(trial, prompt, self._ledger.next_attempt(trial), "warmup")
-        proven, detail = proof(again, session.dialect)
+        # A probe that was never computed proves nothing when it is computed later.
+        proven, detail = proof(again if first.failure is None else first, session.dialect)
         proven = False if refused else proven
         data: dict[str, object] = {"route": route, "accepted": refused is None, "proven": proven}
         await self._books.note(RESET, message=refused or detail, data=data)
@@ -225,12 +254,12 @@ class Runner:
     async def _send_replays(self, others: Sequence[Wave], due: Sequence[Wave], prompts: list[Prompt]) -> None:
         """Replays in order; one that is valid already is sent again unmeasured, for its place.
 
-        A server that falls takes the prompts with it: the rest is left for the retry.
+        A server that fails may take the prompts with it: the rest is left for the retry.
         """
         route = others[0][0].route
-        falls = self._care.falls[route]
+        faults = self._care.faults[route]
         for wave in others:
-            if self._care.falls[route] != falls:
+            if self._care.faults[route] != faults:
                 return
             if wave[0].condition != "replay" or route in self._care.lost:
                 continue
@@ -318,7 +347,9 @@ class Runner:
         _, interrupted = await uncut(kept())
         if interrupted or self._exchanger.interrupted:
             raise asyncio.CancelledError  # it was held back until the exchanges were in the journal
-        await self._look_after(next((one for one in found if one.failure is not None), None))
+        failed = (one for one in found if one.failure is not None)
+        at_fault = (one for one in found if one.failure is not None and is_servers_fault(one.failure))
+        await self._look_after(next(at_fault, next(failed, found[0])), wave)
         return found
 
     async def _send(self, trial: Trial, prompt: Prompt, attempt: int, purpose: Purpose) -> Exchange:
@@ -334,7 +365,7 @@ class Runner:
         await self._keep([exchange])
         if exchange.failure and exchange.failure.kind == "cancelled":
             raise asyncio.CancelledError  # it was held back until the exchange was in the journal
-        await self._look_after(exchange)
+        await self._look_after(exchange, [trial])
         return exchange
 
     async def _begin(self, trials: Sequence[Trial], attempt: int, purpose: Purpose) -> None:
@@ -351,12 +382,11 @@ class Runner:
             ]
         )
 
-    async def _look_after(self, exchange: Exchange | None) -> None:
-        """After a failure: sees to its server, and warms it up when it is another one now."""
-        if exchange is None or exchange.failure is None or not await self._care.see_to(exchange):
-            return
-        self._warm.discard(exchange.trial.route)
-        await self._warm_up(exchange.trial.route)
+    async def _look_after(self, exchange: Exchange, trials: Sequence[Trial]) -> None:
+        """After every exchange: sees to its server, and warms it up when it may be another one now."""
+        if await self._care.see_to(exchange, trials):
+            self._warm.discard(exchange.trial.route)
+            await self._warm_up(exchange.trial.route)
 
     async def _keep(self, exchanges: Sequence[Exchange]) -> None:
         await self._books.append(exchanges)

@@ -21,7 +21,7 @@ from bench.errors import JournalError
 from bench.journal import Entry, read_run
 from bench.records import Event, Exchange, Measurement, RunInfo, Trial
 from bench.run.forecast.outlook import Outlook
-from bench.run.ledger import STARTED, Ledger
+from bench.run.ledger import NOT_IDLE, STARTED, Ledger
 from bench.run.runner import FINISHED
 from bench.run.study import SESSION
 
@@ -136,6 +136,8 @@ class _Reader:
         self._watched += event.name == WATCHED
         if event.name == STARTED:
             self._open[event.data.get("trial"), event.data.get("attempt")] = event
+        elif event.name == NOT_IDLE:
+            self._open.clear()  # what was begun was not sent
         elif event.name == SESSION:
             self._sessions += 1
             self._open.clear()
@@ -156,11 +158,11 @@ class _Reader:
         self._take_measured(self._measurer.take(exchange))
 
     def _take_measured(self, found: list[Measurement]) -> None:
+        self._ledger.note_measured(found)
         for measurement in found:
             self._take_measurement(measurement)
 
     def _take_measurement(self, measurement: Measurement) -> None:
-        self._ledger.note_measured(measurement)
         self._outlook.measured(measurement)
         self._valid += measurement.verdict.valid
         self._invalid += not measurement.verdict.valid

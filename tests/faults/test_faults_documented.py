@@ -28,7 +28,10 @@ def parts(one: Says) -> Iterator[str]:
         of |= {"cold: ": one.cold, "salted: ": one.salted, "replay: ": one.replay}
     for place, said in of.items():
         # "fails" comes before "invalid", and that before "warning"
-        yield from (place + outcome for outcome in sorted(map(outcome_of, said)))
+        outcomes = sorted(map(outcome_of, said))
+        yield from (
+            place + outcome + ", an outage" * (one.outage and outcome[0] == "f") for outcome in outcomes
+        )
 
 
 def outcome_of(said: str) -> str:

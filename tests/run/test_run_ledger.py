@@ -15,8 +15,9 @@ from bench.records import (
     Trial,
     Verdict,
     Wave,
+    Window,
 )
-from bench.run.ledger import STARTED, Ledger
+from bench.run.ledger import SERVER_BACK, SERVER_FELL, STARTED, Ledger
 
 COLD = Trial(id="a/1/cold/1", route="a", tier=1, condition="cold", repeat=1)
 REPLAY = Trial(id="a/1/replay/1.1", route="a", tier=1, condition="replay", repeat=1, replay=1)
@@ -39,10 +40,10 @@ def measurement(trial: Trial = COLD, *, valid: bool) -> Measurement:
 def test_a_valid_trial_is_done_and_an_invalid_one_is_repeated_once() -> None:
     ledger = Ledger(retry_invalid=1)
     assert ledger.left([COLD, REPLAY]) == [COLD, REPLAY]
-    ledger.note_measured(measurement(valid=True))
-    ledger.note_measured(measurement(REPLAY, valid=False))
+    ledger.note_measured([measurement(valid=True)])
+    ledger.note_measured([measurement(REPLAY, valid=False)])
     assert ledger.left([COLD, REPLAY]) == [REPLAY]
-    ledger.note_measured(measurement(REPLAY, valid=False))
+    ledger.note_measured([measurement(REPLAY, valid=False)])
     assert ledger.left([COLD, REPLAY]) == []
 
 
@@ -51,7 +52,7 @@ def test_a_cut_off_attempt_uses_up_its_number_but_is_no_try() -> None:
     ledger.note_event(Event(name=STARTED, at="", data={"trial": COLD.id}))
     assert ledger.next_attempt(COLD) == 2
     failure = Failure(kind="cancelled", message="m")
-    ledger.note_measured(msgspec.structs.replace(measurement(valid=False), failure=failure))
+    ledger.note_measured([msgspec.structs.replace(measurement(valid=False), failure=failure)])
     assert not ledger.is_tried(COLD)
     assert ledger.left([COLD]) == [COLD]
 
@@ -83,7 +84,7 @@ def test_a_wave_can_be_replayed_when_all_its_prompts_were_answered_together() ->
 def test_a_wave_that_was_cut_off_is_no_try() -> None:
     ledger = Ledger(retry_invalid=0)
     torn = Verdict(valid=False, reasons=(Reason(id="wave_incomplete"),))
-    ledger.note_measured(msgspec.structs.replace(measurement(valid=False), verdict=torn))
+    ledger.note_measured([msgspec.structs.replace(measurement(valid=False), verdict=torn)])
     assert ledger.left([COLD]) == [COLD]
 
 
@@ -93,3 +94,49 @@ def test_primings_are_remembered_but_are_no_tries() -> None:
     ledger.note_sent(primed)
     assert len(ledger.last_sent([COLD])) == 1
     assert not ledger.is_done(COLD)
+
+
+def failed(trial: Trial, kind: str, status: int | None = None) -> Measurement:
+    failure = Failure(kind=kind, message="m", status=status)  # type: ignore[arg-type]
+    return msgspec.structs.replace(measurement(trial, valid=False), failure=failure)
+
+
+def test_what_failed_by_the_servers_fault_is_no_try_and_stays_left() -> None:
+    ledger = Ledger(retry_invalid=0)
+    for one in (failed(COLD, "idle_timeout"), failed(COLD, "status", 502), failed(COLD, "refused")):
+        ledger.note_measured([one])
+    assert ledger.left([COLD]) == [COLD] and not ledger.is_tried(COLD)
+    assert ledger.unmeasured([COLD]) == 0
+    ledger.note_measured([failed(COLD, "status", 400)])
+    assert ledger.left([COLD]) == [] and ledger.unmeasured([COLD]) == 1
+
+
+def test_no_request_of_a_wave_is_a_try_where_the_server_failed_one_of_them() -> None:
+    spoilt = msgspec.structs.replace(
+        measurement(REPLAY, valid=False), verdict=Verdict(valid=False, reasons=(Reason(id="wave_spoilt"),))
+    )
+    for kind, left in (("reset", [COLD, REPLAY]), ("no_tokens", [])):
+        ledger = Ledger(retry_invalid=0)
+        wave = [spoilt, failed(COLD, kind)]
+        ledger.note_measured([msgspec.structs.replace(one, window=Window(id="w", size=2)) for one in wave])
+        assert ledger.left([COLD, REPLAY]) == left
+
+
+def test_a_fall_takes_back_only_an_attempt_that_was_counted() -> None:
+    fell = Event(name=SERVER_FELL, at="", data={"trial": COLD.id, "purpose": "trial"})
+    for kind in ("truncated", "malformed"):  # by the server's fault, and an answer of sorts
+        ledger = Ledger(retry_invalid=0)
+        ledger.note_measured([failed(COLD, kind)])
+        ledger.note_event(fell)
+        assert ledger.left([COLD]) == [COLD]
+        ledger.note_measured([measurement(valid=False)])
+        assert ledger.left([COLD]) == []
+
+
+def test_nothing_in_the_cache_of_a_server_that_was_away_is_relied_upon() -> None:
+    ledger = Ledger(retry_invalid=0)
+    ledger.note_sent(exchange())
+    ledger.note_event(Event(name=SERVER_BACK, at="", data={"route": "another"}))
+    assert len(ledger.last_sent([COLD])) == 1
+    ledger.note_event(Event(name=SERVER_BACK, at="", data={"route": "a"}))
+    assert ledger.last_sent([COLD]) == []

@@ -1,17 +1,26 @@
-"""Looks after the routes of a run: opens them in turn, sees to servers that fall, gives up the lost."""
+"""Looks after the routes of a run: opens them in turn, sees to servers that fail, gives up the lost.
+
+After a request that failed by the server's fault (`bench.run.blame`) nothing more is sent on its route
+before the server answers a tiny request again. What does not come back in time is lost for the session, and
+so is a route with three such failures in a row; a trial with two of them is left for another session. So
+neither a dead server nor a prompt that brings it down can keep a run busy for ever.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
 from bench.errors import BenchError
-from bench.records import Exchange, RunInfo
-from bench.run.exchange import Exchanger
-from bench.run.ledger import SERVER_FELL, SERVER_STARTED
+from bench.plan.estimate import words
+from bench.records import Exchange, RunInfo, Trial
+from bench.run.blame import is_servers_fault
+from bench.run.exchange import Exchanger, NotIdle
+from bench.run.ledger import NOT_IDLE, SERVER_BACK, SERVER_FELL, SERVER_STARTED
+from bench.run.lifecycle.outage import RETURN_LIMIT_S, wait_back
 from bench.run.lifecycle.stage import Stage
 from bench.run.progress import Progress
 
@@ -19,6 +28,10 @@ SERVER_STOPPED = "server-stopped"
 """Name of the event that a server of ours was stopped: `route`."""
 ROUTE_LOST = "route-lost"
 """Name of the event with which a route is given up for a session; its message says why."""
+TRIAL_LEFT = "trial-left"
+"""Name of the event with which a trial is left for another session, and why: `route`, `trial`."""
+IN_A_ROW, OF_A_TRIAL = 3, 2
+"""Failures by the server's fault after which a route is lost, and a trial left, though the server answers."""
 
 Note = Callable[[str, str, dict[str, object]], Awaitable[None]]
 """Writes an event: name, message, data."""
@@ -36,8 +49,12 @@ class Caretaker:
         self._note = note
         self.lost: dict[str, str] = {}
         """Routes given up for this session, with the reason."""
-        self.falls: Counter[str] = Counter()
-        """How often the server of a route has fallen in this session."""
+        self.faults: Counter[str] = Counter()
+        """How often a request of a route has failed by the server's fault in this session, falls included."""
+        self._in_a_row: Counter[str] = Counter()
+        self._of_trial: Counter[str] = Counter()
+        self.left: dict[str, str] = {}
+        """Trials left for another session, with the reason."""
 
     async def announce(self) -> None:
         """Puts the servers into the journal that were started before there was one."""
@@ -81,27 +98,79 @@ class Caretaker:
         if route in self._ours():
             await self.close(route)
 
-    async def see_to(self, exchange: Exchange) -> bool:
-        """After a failed exchange: starts a server of ours that fell again, gives somebody else's a
-        moment. Whether a new server is up."""
-        assert exchange.failure is not None  # noqa: S101 - callers ask before
-        route = exchange.trial.route
-        fall = await self._stage.fallen(exchange)
-        if fall is not None:
-            return await self._pick_up(exchange, fall)
-        if exchange.failure.kind not in ("refused", "connect_timeout"):
+    async def leave_busy(self, route: str, error: NotIdle) -> None:
+        """Gives a route up for this session whose server did not become idle: nothing was sent."""
+        await self._note(NOT_IDLE, str(error), {"route": route, "waited_s": error.waited_s})
+        await self.lose(route, str(error))
+
+    async def see_to(self, exchange: Exchange, trials: Sequence[Trial]) -> bool:
+        """After every exchange, or the one of a wave that failed: sees to its server. `trials`: what was
+        sent with it. Whether the server may be another one now, and wants warming up."""
+        route, failure = exchange.trial.route, exchange.failure
+        if failure is None:
+            if exchange.purpose != "warmup":
+                self._in_a_row[route] = 0
             return False
-        self._progress.notes.append(
-            f"route {route}: {exchange.failure.message}; waiting up to a minute for it"
-        )
-        if not await self._exchanger.is_back(self._stage.sessions[route]):
-            await self.lose(route, "the server went away")
-        return False
+        fall = await self._stage.fallen(exchange)
+        if fall is None and not is_servers_fault(failure):
+            return False
+        self.faults[route] += 1
+        self._of_trial.update(trial.id for trial in trials)
+        if fall is not None:
+            there = await self._pick_up(exchange, fall)
+        else:
+            there = await self._wait_for(exchange)
+        if there:
+            await self._leave(exchange, trials)
+        return there
+
+    async def _wait_for(self, exchange: Exchange) -> bool:
+        """Waits for a server that lives, for all we know; one of ours that stays silent is started again."""
+        route, failure = exchange.trial.route, exchange.failure
+        assert failure is not None  # noqa: S101 - `see_to` has asked
+        self._in_a_row[route] += 1
+        if self._in_a_row[route] >= IN_A_ROW:
+            times = f"{IN_A_ROW} requests in a row failed by the server's fault"
+            await self.lose(route, f"{times}, the last with: {failure.message}")
+            return False
+        session = self._stage.sessions[route]
+        self._progress.enter("waiting for the server to come back", time.monotonic_ns())
+
+        def say(problem: str) -> None:
+            self._progress.notes.append(
+                f"route {route}: {failure.message}; waiting up to {words(RETURN_LIMIT_S)} for it ({problem})"
+            )
+
+        found = await wait_back(session, limit_s=RETURN_LIMIT_S, say=say)
+        self._exchanger.server_s += found.waited_s
+        if not found.back:
+            away = f"did not come back within {words(found.waited_s)} ({found.last})"
+            if self._stage.is_ours(route) and self._stage.may_restart(route):
+                return await self._pick_up(exchange, away)
+            await self.lose(route, f"its server {away}")
+            return False
+        self._exchanger.new_server(session)
+        await self._note(SERVER_BACK, failure.message, {"route": route, "waited_s": found.waited_s})
+        self._progress.notes.append(f"route {route}: its server answers again after {words(found.waited_s)}")
+        return True
+
+    async def _leave(self, exchange: Exchange, trials: Sequence[Trial]) -> None:
+        """Leaves trials for another session that failed too often, though their server answers again."""
+        assert exchange.failure is not None  # noqa: S101 - `see_to` has asked
+        route = exchange.trial.route
+        for trial in trials:
+            if self._of_trial[trial.id] < OF_A_TRIAL or trial.repeat == 0:
+                continue
+            self.left[trial.id] = why = (
+                f"{trial.id} failed {OF_A_TRIAL} times by the server's fault, the last time with: "
+                f"{exchange.failure.message}; the server answers others: does this prompt bring it down?"
+            )
+            self._progress.notes.append(f"route {route}: {why}")
+            await self._note(TRIAL_LEFT, why, {"route": route, "trial": trial.id})
 
     async def _pick_up(self, exchange: Exchange, fall: str) -> bool:
         """Records a fall with the trial it cut off, and starts the server again if the suite allows it."""
         route, trial = exchange.trial.route, exchange.trial.id
-        self.falls[route] += 1
         log = exchange.log.file if exchange.log else None
         what = f"its server {fall} during {trial}" + (f"; its log: {log}" if log else "")
         self._progress.notes.append(f"route {route}: {what}")

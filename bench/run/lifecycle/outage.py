@@ -1,0 +1,113 @@
+"""Is a server there again? Asked after a request that failed by the server's fault (`bench.run.blame`)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+from msgspec import Struct
+
+from bench.errors import EngineError
+from bench.records import Failure, Trial
+from bench.run.blame import is_servers_fault, means_later
+from bench.run.exchange import PATHS, body_of
+from bench.run.preflight.probe import look, tiny_prompt
+from bench.run.session import Session
+from bench.wire.client import finish
+from bench.wire.failures import StatusError
+
+RETURN_LIMIT_S = 900.0
+"""How long a server is waited for: a large model is loaded within it."""
+_MODELS_TIMEOUT_S = 15.0
+_ANSWER_LIMIT_S = 60.0
+_TOKENS = 2
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 5.0
+
+
+class Return(Struct, frozen=True, kw_only=True):
+    """How the wait for a server ended."""
+
+    back: bool
+    waited_s: float
+    last: str = ""
+    """What was in the way at the last look; empty: nothing."""
+
+
+async def wait_back(
+    session: Session,
+    *,
+    limit_s: float,
+    say: Callable[[str], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> Return:
+    """Waits until a server answers a tiny request, at most about `limit_s`.
+
+    `say` is told once what is in the way, if the server is not there at the first look.
+    """
+    started, pause, told = clock(), _FIRST_PAUSE_S, False
+    while True:
+        problem = await missing(session)
+        waited_s = clock() - started
+        if problem is None or waited_s >= limit_s:
+            return Return(back=problem is None, waited_s=waited_s, last=problem or "")
+        if not told:
+            told = True
+            say(problem)
+        await asyncio.sleep(min(pause, limit_s - waited_s))
+        pause = min(pause * 1.5, _LONGEST_PAUSE_S)
+
+
+async def missing(session: Session) -> str | None:
+    """What a server lacks to be measured now; `None`: it lists its model, is idle and answers.
+
+    The cheapest look comes first, and a request is sent only to a server that works for nobody: an
+    API may live on before a dead engine, and one that was hung up on may still be computing.
+    """
+    try:
+        models = await session.client.get_json(
+            f"{session.route.base_url}/models", timeout_s=_MODELS_TIMEOUT_S
+        )
+    except StatusError as error:
+        if means_later(error.status):
+            return str(error)
+    except EngineError as error:
+        return str(error)
+    else:
+        if (other := _other_model(models, session.model)) is not None:
+            return other
+    if session.metrics_url is not None:
+        page = await look(session)
+        if session.dialect.is_idle(page.values) is False:
+            return f"{session.root} still works for somebody"
+    failure = await _ask(session)
+    return failure.message if failure is not None and is_servers_fault(failure) else None
+
+
+def _other_model(models: object, model: str) -> str | None:
+    data = models.get("data") if isinstance(models, Mapping) else None
+    names = [str(one.get("id")) for one in data if isinstance(one, Mapping)] if isinstance(data, list) else []
+    return None if not names or model in names else f"it serves {', '.join(names[:8])}, not {model}"
+
+
+async def _ask(session: Session) -> Failure | None:
+    """How a request of a few tokens fails; `None`: it does not."""
+    settings, prompt = session.route.request, tiny_prompt(session)
+    patience_s = min(settings.timeouts.first_token_s or _ANSWER_LIMIT_S, _ANSWER_LIMIT_S)
+    timeouts = msgspec.structs.replace(
+        settings.timeouts,
+        first_token_s=patience_s,
+        upload_s=min(settings.timeouts.upload_s, _ANSWER_LIMIT_S),
+        idle_s=min(settings.timeouts.idle_s, _ANSWER_LIMIT_S),
+    )
+    prepared = session.client.prepare(
+        PATHS[settings.endpoint],
+        body_of(session, prompt, _TOKENS).data,
+        timeouts=timeouts,
+        prompt_tokens=0,
+        endpoint=settings.endpoint,
+    )
+    raw = await session.client.exchange(prepared)
+    trial = Trial(id="look", route=session.route.name, tier=0, condition="cold", repeat=0)
+    return (await finish(raw, prepared, trial=trial, prompt=prompt.recipe, request={})).failure
