@@ -15,6 +15,7 @@ from bench.analysis.statistics.answers import Divergence, Equivalence, NeedleSco
 from bench.records import Comparison, Condition, Crossover, Failure, Level, Measurement, Reason, Summary
 from bench.report.content import Content
 from bench.report.escape import csv_text, visible
+from bench.report.load import ClientLine, MachineLine, client_lines, machine_lines
 
 SUMMARY_SCHEMA = 1
 """Version of summary.json; docs/schema/summary-1.json describes it."""
@@ -98,6 +99,10 @@ class SummaryFile(Struct, frozen=True, kw_only=True):
     """Empty where no two answers at temperature 0 can be compared. Information, never a verdict."""
     greedy_left_out: int = 0
     """Greedy answers that were too many to be compared."""
+    machine: tuple[MachineLine, ...] = ()
+    """What GPUs and hosts under the servers did; empty where no machine was looked at."""
+    client: tuple[ClientLine, ...] = ()
+    """How this client kept up; empty where no exchange tells of it."""
 
 
 @cache
@@ -205,6 +210,8 @@ def summary_file(content: Content) -> SummaryFile:
         needles=tuple(_needles(one) for one in content.needle_scores),
         greedy=tuple(_greedy(one) for one in content.equivalences),
         greedy_left_out=content.answers_left_out,
+        machine=machine_lines(content),
+        client=client_lines(content),
     )
 
 

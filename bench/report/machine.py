@@ -33,14 +33,14 @@ _Kind = tuple[str, int, int, str]
 
 def machine_table(content: Content) -> Table | None:
     """A row for route, tier, condition and phase; `None` where no machine was looked at."""
-    groups = {kind: pooled(uses) for kind, uses in _uses(content).items()}
-    gauges = [gauge for gauge in _SHOWN if any(gauge == key[1] for found in groups.values() for key in found)]
+    groups = sorted_uses(content)
+    gauges = [gauge for gauge in _SHOWN if any(gauge == key[1] for _, found in groups for key in found)]
     if not gauges:
         return None
-    several = len({level for _, _, level, _ in groups}) > 1
+    several = len({level for (_, _, level, _), _ in groups}) > 1
     head = ("route", "tier", "condition", *(["at once"] if several else []), "phase", "GPUs", "looks")
     rows = []
-    for (route, tier, level, condition), found in _sorted(groups, content):
+    for (route, tier, level, condition), found in groups:
         for phase in PHASES:
             own = {gauge: found[phase, gauge] for gauge in gauges if (phase, gauge) in found}
             if own:
@@ -49,6 +49,13 @@ def machine_table(content: Content) -> Table | None:
     titles = tuple(f"{_SHOWN[gauge][0]}, mean / peak" for gauge in gauges)
     right = tuple(range(len(head) - 2, len(head) + len(titles)))
     return Table(title="Machine", head=(*head, *titles), rows=tuple(rows), note=NOTE, right=(1, *right))
+
+
+def sorted_uses(content: Content) -> list[tuple[_Kind, dict[tuple[Phase, str], PhaseUse]]]:
+    """(route, tier, requests at once, condition) -> what each gauge did in each phase; by tier, route."""
+    place = {name: number for number, name in enumerate(content.routes)}
+    groups = {kind: pooled(uses) for kind, uses in _uses(content).items()}
+    return sorted(groups.items(), key=lambda item: (*item[0][1:], place.get(item[0][0], len(place))))
 
 
 def _uses(content: Content) -> dict[_Kind, list[PhaseUse]]:
@@ -63,13 +70,6 @@ def _uses(content: Content) -> dict[_Kind, list[PhaseUse]]:
             condition = "cold" if one.condition == "salted" else one.condition
             groups.setdefault((one.route, one.tier, one.concurrency, condition), []).extend(detail.machine)
     return groups
-
-
-def _sorted(
-    groups: Mapping[_Kind, dict[tuple[Phase, str], PhaseUse]], content: Content
-) -> list[tuple[_Kind, dict[tuple[Phase, str], PhaseUse]]]:
-    place = {name: number for number, name in enumerate(content.routes)}
-    return sorted(groups.items(), key=lambda item: (*item[0][1:], place.get(item[0][0], len(place))))
 
 
 def _counts(own: Mapping[str, PhaseUse]) -> tuple[str, str]:
