@@ -142,9 +142,12 @@ def drawing() -> Any:
 
 
 def settle(figure: Figure) -> None:
-    """Fixes the layout, so that writing in two formats does not compute it four times."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    """Fixes the layout, once for both formats. Of a figure that has an engine left, be it the one that
+    does nothing, matplotlib draws each format twice."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine(None)
 
 
 def png(figure: Figure) -> bytes:
