@@ -47,7 +47,8 @@ CANONICAL: dict[str, str] = {
     "running": "requests being worked on",
     "waiting": "requests in the queue",
     "kv_usage": "fraction of the KV cache in use, 0 to 1",
-    "kv_capacity_tokens": "tokens the KV cache holds",
+    "kv_capacity_tokens": "tokens the KV cache can hold",
+    "kv_used_tokens": "tokens it holds just now, reusable ones left out",
     "block_size": "tokens per prefix-cache block",
     "context_len": "longest sequence served",
     "process_start": "start of the server process (Unix seconds, or any constant of it)",
@@ -283,6 +284,11 @@ class Dialect(Struct, frozen=True, kw_only=True, eq=False):
     )
     """(shared tokens, prompt tokens, facts, speculation) -> (least, most) tokens a replay reuses
     (DESIGN section 8); None when it cannot be told."""
+
+    @property
+    def lagging_gauges(self) -> bool:
+        """Whether the gauge of running requests is renewed only now and then, and tells of the past."""
+        return any(alias.name == "running" and alias.when == "report" for alias in self.aliases)
 
 
 # --- Small readers that dialects share ------------------------------------------------------------

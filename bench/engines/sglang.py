@@ -1,7 +1,9 @@
 """SGLang, 0.4.4 to 0.5.23.
 
-Its token counters move when a request finishes, and series appear with their first use. It counts
-verify steps but neither drafted nor accepted tokens; these follow from k and the tokens generated.
+Its token counters move when a request finishes, and series appear with their first use. Its gauges
+are renewed at every prefill batch, every 40th decode step, and 30 s after the last of these when it
+is idle: what ran last seems to run until then. It counts verify steps but neither drafted nor
+accepted tokens; these follow from k and the tokens generated.
 """
 
 from __future__ import annotations
@@ -113,6 +115,7 @@ ALIASES = (
     Alias(name="running", sample="num_running_reqs", kind="gauge", unit="requests", when="report"),
     Alias(name="waiting", sample="num_queue_reqs", kind="gauge", unit="requests", when="report"),
     Alias(name="kv_usage", sample="token_usage", kind="gauge", unit="fraction", largest=True, when="report"),
+    Alias(name="kv_used_tokens", sample="num_used_tokens", kind="gauge", unit="tokens", when="report"),
     Alias(
         name="kv_capacity_tokens",
         sample="max_total_num_tokens",

@@ -21,6 +21,11 @@ from bench.wire.failures import StatusError
 _LARGE_PAGE = 8 * 1024  # characters; reading a full page would hold up the loop for milliseconds
 _AT_ONCE_NS = 1_000_000_000
 _REFUSALS = 3
+_STILL_S = 1.0
+"""Gauges that lag and a page that stands still this long mean idle, where all that began has ended..."""
+_LONG_STILL_S = 5.0
+"""...and this long where the counters do not say so: work shows within 40 decode steps or one prefill
+batch, in the tokens that the cache holds."""
 
 Clock = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]
@@ -84,9 +89,12 @@ async def wait_idle(
 
     A page that does not tell ends the wait with `reached=None`; one that cannot be fetched just now
     (a server that answers between batches) is looked at again. A busy server answers late, one that
-    is gone refuses at once: after a few such refusals the request itself shall meet them.
+    is gone refuses at once: after a few such refusals the request itself shall meet them. Gauges that
+    lag (`Dialect.lagging_gauges`) may show what ended half a minute ago: of a page that stands still
+    they are not believed.
     """
     refusals = 0
+    rest = _Rest(clock)
 
     def idle(page: Scrape) -> bool | None:
         nonlocal refusals
@@ -97,7 +105,7 @@ async def wait_idle(
             # A page that came but holds nothing we know will not tell in a minute either.
             return False if page.status in (None, 503) else None
         refusals = 0
-        return dialect.is_idle(page.values)
+        return _is_idle(page, dialect, rest.seconds(page))
 
     return await _wait(look, idle, limit_s=limit_s, period_s=period_s, clock=clock, sleep=sleep)
 
@@ -114,14 +122,10 @@ async def wait_still(
     """Wait until the page has not changed for `still_s`: some engines publish now and then, so that
     what was counted last may be about to show. A page without values is not waited for.
     """
-    first: list[tuple[float, dict[str, float]]] = []
+    rest = _Rest(clock)
 
     def still(page: Scrape) -> bool | None:
-        if not page.values:
-            return None
-        if not first or first[0][1] != page.values:
-            first[:] = [(clock(), page.values)]
-        return clock() - first[0][0] >= still_s
+        return rest.seconds(page) >= still_s if page.values else None
 
     return await _wait(look, still, limit_s=limit_s, period_s=period_s, clock=clock, sleep=sleep)
 
@@ -146,8 +150,8 @@ async def wait_settled(
     The same pages end the wait, with `reached=None`, where counters fell: they will never hold ours.
     So does a server that refuses at once, again and again, after a failed request: it went down too.
     """
-    previous: list[Scrape] = []
     refusals = 0
+    rest = _Rest(clock)
     counters = {alias.name for alias in dialect.aliases if alias.kind == "counter"} & before.values.keys()
 
     def settled(page: Scrape) -> bool | None:
@@ -161,13 +165,36 @@ async def wait_settled(
         fell = any(page.values.get(name, before.values[name]) < before.values[name] for name in counters)
         if not failed and not fell:
             return dialect.settled(before.values, page.values, usage)
-        same = bool(previous) and previous[-1].values == page.values
-        previous[:] = [page]
-        if not same or dialect.is_idle(page.values) is False:
+        still_s = rest.seconds(page)
+        if not still_s or _is_idle(page, dialect, still_s) is False:
             return False
         return None if fell else True
 
     return await _wait(look, settled, limit_s=limit_s, period_s=period_s, clock=clock, sleep=sleep)
+
+
+class _Rest:
+    """For how long a page has not changed."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since = 0.0
+        self._values: dict[str, float] | None = None
+
+    def seconds(self, page: Scrape) -> float:
+        now = self._clock()
+        if page.values != self._values:
+            self._values, self._since = page.values, now
+        return now - self._since
+
+
+def _is_idle(page: Scrape, dialect: Dialect, still_s: float) -> bool | None:
+    """`Dialect.is_idle`, and what a page that has stood still says against gauges that lag."""
+    found, values = dialect.is_idle(page.values), page.values
+    if found is not False or not dialect.lagging_gauges or values.get("waiting"):
+        return found
+    ended = values.get("requests_finished", 0.0) + values.get("requests_aborted", 0.0)
+    return still_s >= (_STILL_S if values.get("ttft_count") == ended else _LONG_STILL_S)
 
 
 async def _wait(

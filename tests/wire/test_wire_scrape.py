@@ -10,6 +10,7 @@ import pytest
 
 from bench import engines
 from bench.engines.base import Dialect
+from bench.engines.metrics import read_page
 from bench.records import Samples, Scrape, Usage
 from bench.wire.client import Client
 from bench.wire.sampler import Sampler
@@ -92,10 +93,17 @@ def looks(*pages: Scrape) -> Look:
     return look
 
 
-def idle(*pages: Scrape, limit_s: float = 10.0) -> tuple[Wait, Time]:
+def idle(*pages: Scrape, limit_s: float = 10.0, engine: str = "vllm") -> tuple[Wait, Time]:
     time = Time()
     wait = asyncio.run(
-        wait_idle(looks(*pages), dialect(), limit_s=limit_s, period_s=1.0, clock=time.clock, sleep=time.sleep)
+        wait_idle(
+            looks(*pages),
+            engines.get(engine),
+            limit_s=limit_s,
+            period_s=1.0,
+            clock=time.clock,
+            sleep=time.sleep,
+        )
     )
     return wait, time
 
@@ -133,6 +141,47 @@ def test_a_server_that_is_too_busy_to_answer_is_looked_at_for_as_long_as_the_lim
     late = Scrape(at_ns=0, took_ns=30_000_000_000, problem="no answer within 30 s")
     wait, _ = idle(*[late] * 8, page(running=0, waiting=0))
     assert wait.reached is True
+
+
+def sglang_page(running: int, waiting: int, begun: int, ended: int, used: int) -> Scrape:
+    labels = 'model_name="m",engine_type="unified"'
+    text = f"""sglang:num_running_reqs{{{labels},tp_rank="0"}} {running}.0
+sglang:num_queue_reqs{{{labels},tp_rank="0"}} {waiting}.0
+sglang:num_used_tokens{{{labels},tp_rank="0"}} {used}.0
+sglang:time_to_first_token_seconds_sum{{{labels}}} 7.5
+sglang:time_to_first_token_seconds_count{{{labels}}} {begun}.0
+sglang:num_requests_total{{{labels}}} {ended}.0
+"""
+    page = read_page(text, engines.get("sglang"))
+    assert page.problem is None
+    return Scrape(at_ns=0, took_ns=0, status=200, values=page.values)
+
+
+def test_a_gauge_that_lags_is_not_believed_when_all_that_began_has_ended() -> None:
+    stale = sglang_page(running=1, waiting=0, begun=5, ended=5, used=800)
+    wait, _ = idle(stale, engine="sglang", limit_s=900.0)
+    assert (wait.reached, wait.waited_s) == (True, 1.0)
+    same = page(**stale.values)
+    assert idle(same, engine="vllm")[0].reached is False  # whose gauges tell of now
+
+
+def test_a_gauge_that_lags_is_not_believed_when_the_page_stands_still_for_long() -> None:
+    """Requests that were given up are counted twice, or never."""
+    for ended in (4, 6):
+        stale = sglang_page(running=1, waiting=0, begun=5, ended=ended, used=800)
+        wait, _ = idle(stale, engine="sglang")
+        assert wait.reached is True and 5.0 <= wait.waited_s < 7.0
+
+
+@pytest.mark.parametrize("ended", [4, 5])
+def test_gauges_that_lag_are_believed_while_the_cache_fills_or_requests_queue(ended: int) -> None:
+    decoding = [sglang_page(1, 0, begun=5, ended=ended, used=800 + 40 * look) for look in range(20)]
+    assert idle(*decoding, engine="sglang")[0].reached is False
+    queued = sglang_page(running=1, waiting=1, begun=5, ended=ended, used=800)
+    assert idle(queued, engine="sglang")[0].reached is False
+    renewed = sglang_page(running=0, waiting=0, begun=5, ended=ended, used=0)
+    wait, _ = idle(queued, renewed, engine="sglang")
+    assert (wait.reached, wait.waited_s) == (True, 1.0)
 
 
 def still(*pages: Scrape, limit_s: float = 10.0) -> Wait:

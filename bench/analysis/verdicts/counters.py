@@ -19,6 +19,7 @@ _LEVELS = {
     "waiting",
     "kv_usage",
     "kv_capacity_tokens",
+    "kv_used_tokens",
     "block_size",
     "context_len",
     "process_start",
