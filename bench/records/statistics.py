@@ -10,15 +10,18 @@ from bench.records.suite import Condition, Spread
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
-    """A statistic over trials with its uncertainty."""
+    """A statistic over prompt texts with its uncertainty; the trials of one text are put together first."""
 
     value: float
     low: float | None = None
     high: float | None = None
     spread: Spread | None = None
-    """`interval`: 95% bootstrap (five or more trials); `range`: minimum and maximum of what was
-    measured; `None`: a single trial, so `low` and `high` are `None` too."""
+    """`interval`: 95% bootstrap (five or more texts); `range`: minimum and maximum over texts;
+    `None`: a single one, so `low` and `high` are `None` too."""
     samples: int = 1
+    """Texts, of the smaller side where there are two."""
+    trials: int | None = None
+    """Trials of these texts, where they are more: cold, salted and replayed ones of the same text."""
 
 
 class Summary(Struct, frozen=True, kw_only=True):
@@ -139,7 +142,9 @@ class Crossover(Struct, frozen=True, kw_only=True):
     line_tokens: float | None = None
     """What the straight lines alone give, when `basis` is another."""
     samples: tuple[int, int]
-    """Trials of `route` and of `base`."""
+    """Prompt texts of `route` and of `base`."""
+    trials: tuple[int, int] | None = None
+    """Trials of these texts, where they are more."""
     reused_tokens: int | None = None
     """Cached prompt tokens it is reckoned for; `None`: those of the measured condition."""
     ahead: str | None = None

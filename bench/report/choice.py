@@ -7,7 +7,7 @@ from math import inf
 
 from msgspec import Struct, structs
 
-from bench.analysis.decisions.claims import hedge
+from bench.analysis.decisions.claims import hedge, unit_of
 from bench.analysis.statistics.bootstrap import spread_of
 from bench.analysis.statistics.cells import pooled, usable
 from bench.records import Crossover
@@ -128,7 +128,8 @@ def _hedged(stretches: list[Span], found: Sequence[Crossover]) -> list[Span]:
             dict.fromkeys(name for one in found for name in (one.route, one.base) if name not in names)
         )
         return [Span(start=1.0, end=inf, routes=names, border=None)]
-    told = hedge(*_trials(found).values())
+    texts, trials = _counts(found)
+    told = hedge(*texts, trials=trials)
     if any(len(one.routes) == 1 for one in stretches):
         stretches[-1] = structs.replace(stretches[-1], hedge=told)
     return stretches
@@ -138,10 +139,14 @@ def _is_point(found: Sequence[Crossover]) -> bool:
     return any(spread_of(*one.samples) is None for one in found)
 
 
-def _trials(found: Sequence[Crossover]) -> dict[str, int]:
-    """Trials by route."""
-    pairs = [pair for one in found for pair in zip((one.route, one.base), one.samples, strict=True)]
-    return dict(pairs)
+def _counts(found: Sequence[Crossover]) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """Texts of each route, and their trials where these are more."""
+    texts: dict[str, int] = {}
+    trials: dict[str, int] = {}
+    for one in found:
+        texts |= zip((one.route, one.base), one.samples, strict=True)
+        trials |= zip((one.route, one.base), one.trials or one.samples, strict=True)
+    return tuple(texts.values()), None if texts == trials else tuple(trials.values())
 
 
 def said(one: Span) -> str:
@@ -186,14 +191,19 @@ def why(one: Choice) -> str:
 def _borders(stretches: Sequence[Span], found: Sequence[Crossover]) -> str:
     """`97 (93 to 100), 11,747 (11,054 to 11,888; 23x the longest measured); range, 2 trials`."""
     texts = [_border(one) for one in stretches if one.border is not None]
-    trials = _trials(found).values()
-    fewest, most = min(trials), max(trials)
+    counts, trials = _counts(found)
+    unit = unit_of(trials)
     if _is_point(found):
         points = "; ".join(map(_place, stretches))
-        return f"by the points alone: {points}; 1 trial a side: no spread"
-    count = f"{fewest} trials a side" if fewest == most else f"{fewest} to {most} trials a side"
-    kind = "95% interval" if spread_of(*trials) == "interval" else "range"
+        return f"by the points alone: {points}; 1 {unit} a side: no spread"
+    count = f"{_from_to(counts)} {unit}s a side" + (f" ({_from_to(trials)} trials)" if trials else "")
+    kind = "95% interval" if spread_of(*counts) == "interval" else "range"
     return "; ".join([", ".join(texts), f"{kind}, {count}"] if texts else [f"{kind}, {count}"])
+
+
+def _from_to(counts: Sequence[int]) -> str:
+    fewest, most = min(counts), max(counts)
+    return str(fewest) if fewest == most else f"{fewest} to {most}"
 
 
 def _border(span: Span) -> str:

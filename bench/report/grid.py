@@ -6,7 +6,7 @@ from collections import Counter
 
 from msgspec import Struct
 
-from bench.records import Measurement
+from bench.records import Estimate, Measurement
 from bench.report.content import Cell, Content
 from bench.report.escape import visible
 from bench.report.quantities import MISSING, QUANTITIES, TABLE, spread_percent, write
@@ -89,7 +89,7 @@ def _value(cell: Cell, key: str, notes: _Notes) -> Value:
     if estimate is None:
         reason = why_missing(cell, key)
         return Value(text=MISSING, note=notes.number(reason), hover=reason)
-    hover = f"{quantity.definition} Median of {estimate.samples}"
+    hover = f"{quantity.definition} Median of {_behind(estimate)}"
     if estimate.low is not None and estimate.high is not None:
         kind = "95% interval" if estimate.spread == "interval" else "range"
         hover += f", {kind} {write(estimate.low, quantity.style)} to {write(estimate.high, quantity.style)}"
@@ -101,6 +101,13 @@ def _value(cell: Cell, key: str, notes: _Notes) -> Value:
         hover=hover,
         sort=estimate.value,
     )
+
+
+def _behind(estimate: Estimate) -> str:
+    """`5`, or `3 texts, 6 trials`."""
+    if estimate.trials is None:
+        return str(estimate.samples)
+    return f"{estimate.samples} texts, {estimate.trials} trials"
 
 
 def _verdict(cell: Cell, notes: _Notes) -> Value:

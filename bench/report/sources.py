@@ -5,6 +5,7 @@ The measured quantities have theirs in `quantities.py`; these are of what is com
 
 from __future__ import annotations
 
+from bench.analysis.decisions.claims import counted
 from bench.analysis.statistics.bootstrap import MINIMUM, RESAMPLES
 from bench.analysis.statistics.summary import OUTLIER
 from bench.records import Comparison, Crossover, Estimate, Measurement
@@ -155,17 +156,22 @@ def spread(one: Estimate | None, unit: str = "") -> str:
         return ""
     ends = [MISSING if end is None else significant(end, 4) + unit for end in (one.low, one.high)]
     if one.spread == "interval":
-        return f"95% bootstrap interval {ends[0]} to {ends[1]}, trials resampled {RESAMPLES:,} times."
+        return f"95% bootstrap interval {ends[0]} to {ends[1]}, {_unit(one)} resampled {RESAMPLES:,} times."
     if one.spread == "range":
-        return f"Range {ends[0]} to {ends[1]} (below {MINIMUM} trials a side there is no interval)."
-    return "A single trial: no spread."
+        return f"Range {ends[0]} to {ends[1]} (below {MINIMUM} {_unit(one)} a side there is no interval)."
+    return f"A single {_unit(one)[:-1]}: no spread."
+
+
+def _unit(one: Estimate | None) -> str:
+    """`texts` where several trials of a text count as one."""
+    return "trials" if one is None or one.trials is None else "texts"
 
 
 _LACKING = {
     "test": "No difference is shown: the interval is without 1, but the test finds none.",
     "interval": "No difference is shown: the test finds one, but the interval holds 1.",
     "both": "No difference is shown: the test finds none, and the interval holds 1.",
-    "trials": f"No test below {MINIMUM} trials a side.",
+    "trials": f"No test below {MINIMUM} {{}} a side.",
     None: "",
 }
 """Which condition of a difference is not met."""
@@ -182,7 +188,7 @@ def comparison(one: Comparison, content: Content) -> str:
         quantity.definition,
         spread(one.ratio),
         test,
-        _LACKING[one.lacking],
+        _LACKING[one.lacking].format(_unit(one.difference)),
         f"Witness: {witnesses(both, one.quantity) or 'the medians of both routes'}.",
     ]
     return " ".join(part for part in parts if part)
@@ -212,7 +218,7 @@ def crossover(one: Crossover) -> str:
 
 def crossover_sample(one: Crossover) -> str:
     """What one crossover rests on: the differences of the two routes, and how they were joined."""
-    parts = [f"{one.route} against {one.base}, {one.samples[0]} and {one.samples[1]} trials."]
+    parts = [f"{one.route} against {one.base}, {counted(one.samples, one.trials)}."]
     parts += [text for text in [_BASES.get(one.basis or "")] if text]
     for name, estimate in (("TTFT", one.ttft_difference_s), ("Time per token", one.tpot_difference_s)):
         if estimate is not None:

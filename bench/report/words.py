@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from statistics import median
 
-from bench.analysis.decisions.claims import hedge
+from bench.analysis.decisions.claims import counted, hedge
 from bench.analysis.decisions.verified import sentence
 from bench.analysis.statistics.prefill import PrefillLaw
 from bench.records import Crossover, Measurement, Reason
@@ -122,12 +122,12 @@ def _partly(one: Crossover) -> str:
 
 def _claimed(one: Crossover) -> str:
     """What a claim about every output length rests on, with what few trials oblige it to say."""
-    words = hedge(*one.samples)
+    words = hedge(*one.samples, trials=one.trials)
     return f", {words}" if words else _basis(one)
 
 
 def _basis(one: Crossover) -> str:
-    return f" ({one.samples[0]} and {one.samples[1]} trials)"
+    return f" ({counted(one.samples, one.trials)})"
 
 
 def crossover_lines(content: Content) -> list[str]:

@@ -11,7 +11,6 @@ from bench.analysis.statistics.cells import (
     labelled,
     merged_tiers,
     named,
-    paired,
     routes_of,
     same_tier,
 )
@@ -56,13 +55,3 @@ def test_salted_samples_join_the_cold_cell_and_invalid_ones_none() -> None:
     rows = [trial(), trial(condition="salted"), invalid(trial()), trial(condition="replay")]
     cells = by_cell(rows)
     assert {cell.condition: len(sides["a"]) for cell, sides in cells.items()} == {"cold": 2, "replay": 1}
-
-
-def test_pairs_share_prompt_and_condition_in_the_same_order() -> None:
-    a = [trial("a", pair="p1"), trial("a", pair="p2"), trial("a", pair="p2", number=2), trial("a")]
-    b = [trial("b", pair="p2"), trial("b", pair="p1", condition="replay"), trial("b", pair="p1")]
-    left, right = paired(a, b)
-    assert [(x.pair, y.pair, y.condition) for x, y in zip(left, right, strict=True)] == [
-        ("p1", "p1", "cold"),
-        ("p2", "p2", "cold"),
-    ]

@@ -12,6 +12,7 @@ import report_runs
 import report_samples as samples
 
 from bench.analysis.statistics.answers import Divergence, Equivalence, NeedleScore
+from bench.analysis.statistics.compare import compare
 from bench.records import Event
 from bench.report import html, markdown, sources
 from bench.report.content import Content, collect
@@ -116,11 +117,20 @@ def test_every_plot_names_what_it_shows_and_who_witnessed_it(run: Content) -> No
 
 
 def test_a_ratio_names_its_medians_its_spread_and_its_test(run: Content) -> None:
-    one = next(c for c in run.comparisons if c.quantity == "ttft_s" and c.condition == "cold")
+    # a table without prompt hashes does not tell which trials share a text: each counts
+    rows = [msgspec.structs.replace(row, pair=None) for row in run.measurements]
+    one = next(c for c in compare(rows, "target-only") if c.quantity == "ttft_s" and c.condition == "cold")
     text = sources.comparison(one, run)
     assert text.startswith(f"TTFT of {one.route} / of target-only, medians.")
     for part in ("95% bootstrap interval", "p = ", "Witness: client clock", "first request byte"):
         assert part in text
+
+
+def test_few_texts_of_many_trials_are_told_as_texts(run: Content) -> None:
+    one = next(c for c in run.comparisons if c.quantity == "ttft_s" and c.condition == "cold")
+    assert one.ratio is not None and one.ratio.trials is not None and one.ratio.samples < one.ratio.trials
+    text = sources.comparison(one, run)
+    assert "(below 5 texts a side there is no interval). No test below 5 texts a side." in text
 
 
 def test_below_five_trials_a_ratio_says_that_there_is_no_interval_and_no_test() -> None:

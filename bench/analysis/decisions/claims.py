@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from bench.analysis.statistics import bootstrap
 from bench.records import Estimate
 
 
-def hedge(*samples: int) -> str:
-    """What a claim of a pair of routes must carry, by the trials of each side: the one rule for all who
-    tell of crossovers. Empty from five trials a side on."""
+def hedge(*samples: int, trials: Sequence[int] | None = None) -> str:
+    """What a claim of a pair of routes must carry, by the texts of each side: the one rule for all who
+    tell of crossovers. Empty from five texts a side on. `trials` of these texts, where they are more."""
     spread = bootstrap.spread_of(*samples)
     if spread == "interval":
         return ""
     if spread is None:
-        return "a point: one trial a side, no spread"
-    *others, last = map(str, samples)
-    return f"in the range seen of {', '.join(others)} and {last} trials"
+        return f"a point: one {unit_of(trials)} a side, no spread"
+    return f"in the range seen of {counted(samples, trials)}"
+
+
+def counted(samples: Sequence[int], trials: Sequence[int] | None = None) -> str:
+    """What was measured on each side: `5 and 6 trials`, or `3 and 3 texts (6 and 6 trials)`."""
+    if trials is None:
+        return f"{_listed(samples)} trials"
+    return f"{_listed(samples)} texts ({_listed(trials)} trials)"
+
+
+def unit_of(trials: Sequence[int] | None) -> str:
+    """What a number of samples counts: trials, or texts where a text had several."""
+    return "trial" if trials is None else "text"
+
+
+def _listed(counts: Sequence[int]) -> str:
+    *others, last = map(str, counts)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def sign_of(estimate: Estimate | None) -> int | None:

@@ -17,11 +17,12 @@ import numpy as np
 from msgspec import structs
 
 from bench.analysis.decisions import slowing
-from bench.analysis.decisions.claims import by_points, sign_of, status_of
+from bench.analysis.decisions.claims import by_points, sign_of, status_of, unit_of
 from bench.analysis.decisions.slowing import Slope
 from bench.analysis.statistics import bootstrap, decode
 from bench.analysis.statistics.bootstrap import Floats, Side
-from bench.analysis.statistics.cells import Cell, alone, by_cell, labelled, named, paired, routes_of
+from bench.analysis.statistics.cells import Cell, alone, by_cell, labelled, named, routes_of
+from bench.analysis.statistics.texts import Texts, are_paired, text_keys
 from bench.records import Crossover, Estimate, Measurement
 
 FAR = 2.0
@@ -37,18 +38,19 @@ Curves = Mapping[tuple[str, str, int], Arrival]
 
 JSON_FIELDS = (
     "route", "base", "tier", "condition", "status", "wins", "output_tokens", "low", "high", "spread",
-    "extrapolation", "samples", "task", "reused_tokens", "measured", "basis", "line_tokens", "ahead",
-    "ahead_from", "ahead_to", "warnings",
+    "extrapolation", "samples", "trials", "task", "reused_tokens", "measured", "basis", "line_tokens",
+    "ahead", "ahead_from", "ahead_to", "warnings",
 )  # fmt: skip
 
 
 class _Route(NamedTuple):
     name: str
-    rows: list[Measurement]
+    texts: Texts
+    """Those rows by text, in the order of the texts' names."""
     side: Side
-    """Columns ttft_s, tpot_s, first_chunk_tokens."""
+    """Columns ttft_s, tpot_s, first_chunk_tokens; a row a text."""
     curves: list[Arrival]
-    """One per row, or empty when any is missing."""
+    """One per trial, or empty when any is missing."""
     slope: Slope | None
     """`None`: measured on one tier, so how its decoding slows is unknown."""
     met: dict[str, tuple[Estimate | None, list[str]]]
@@ -117,14 +119,16 @@ def _routes(
     for stream, name in enumerate(sorted(sides)):
         rows = [row for row in sides[name] if row.ttft_s is not None and row.tpot_s is not None]
         if rows:
-            # trials that share a prompt must stand in the same row on both sides
-            rows.sort(key=lambda row: (row.pair or "", row.condition, row.replay, row.order))
+            # texts that both sides have must stand in the same row on both
+            keys = {id(row): key for row, key in zip(rows, text_keys(rows), strict=True)}
+            rows.sort(key=lambda row: (keys[id(row)] or "", row.condition, row.replay, row.order))
+            texts = Texts(rows)
             arrivals = [curves.get(keyed[id(row)]) for row in rows]
             complete = [curve for curve in arrivals if curve is not None and curve[0].size > 1]
             ready[name] = _Route(
                 name=name,
-                rows=rows,
-                side=_side(rows, stream),
+                texts=texts,
+                side=_side(texts, stream),
                 curves=complete if len(complete) == len(rows) else [],
                 slope=slopes.get(name),
                 met={},
@@ -132,20 +136,12 @@ def _routes(
     return ready
 
 
-def _side(rows: Sequence[Measurement], stream: int) -> Side:
-    return Side(
-        (
-            np.array([row.ttft_s for row in rows], dtype=float),
-            np.array([row.tpot_s for row in rows], dtype=float),
-            np.array([row.first_chunk_tokens for row in rows], dtype=float),
-        ),
-        stream,
-    )
+def _side(texts: Texts, stream: int) -> Side:
+    return Side(tuple(map(texts.column, ("ttft_s", "tpot_s", "first_chunk_tokens"))), stream)
 
 
 def _crossover(cell: Cell, a: _Route, b: _Route) -> Crossover:
-    left, _ = paired(a.rows, b.rows)
-    is_paired = len(left) == a.side.trials == b.side.trials
+    is_paired = are_paired(a.texts, b.texts)
     ttft = bootstrap.two_sides(_ttft_difference, a.side, b.side, paired=is_paired)
     tpot = bootstrap.two_sides(_tpot_difference, a.side, b.side, paired=is_paired)
     measured = _measured(a, b)
@@ -158,7 +154,8 @@ def _crossover(cell: Cell, a: _Route, b: _Route) -> Crossover:
         task=cell.task,
         status=status,
         measured=measured,
-        samples=(a.side.trials, b.side.trials),
+        samples=(len(a.texts), len(b.texts)),
+        trials=_trials(a, b),
         ttft_difference_s=ttft,
         tpot_difference_s=tpot,
         warnings=_warnings(status, ttft, tpot, a, b),
@@ -168,6 +165,12 @@ def _crossover(cell: Cell, a: _Route, b: _Route) -> Crossover:
     if status != "crosses" or tpot is None:
         return one
     return _located(one, a, b, is_paired, "above" if tpot.value < 0 else "below")
+
+
+def _trials(a: _Route, b: _Route) -> tuple[int, int] | None:
+    """Of both sides, where they are more than the texts."""
+    trials = len(a.texts.rows), len(b.texts.rows)
+    return None if trials == (len(a.texts), len(b.texts)) else trials
 
 
 def _ttft_difference(ttft_a: Floats, _pa: Floats, _ca: Floats, ttft_b: Floats, *_: Floats) -> Floats:
@@ -181,7 +184,7 @@ def _tpot_difference(
 
 
 def _measured(a: _Route, b: _Route) -> int | None:
-    longest = [max((row.output_tokens or 0 for row in side.rows), default=0) for side in (a, b)]
+    longest = [max((row.output_tokens or 0 for row in side.texts.rows), default=0) for side in (a, b)]
     return min(longest) or None
 
 
@@ -211,11 +214,11 @@ def _warnings(
     status: str, ttft: Estimate | None, tpot: Estimate | None, a: _Route, b: _Route
 ) -> tuple[str, ...]:
     found: list[str] = []
-    trials = min(a.side.trials, b.side.trials)
+    unit = unit_of(_trials(a, b))
     if max(a.side.trials, b.side.trials) == 1:
-        found.append("one trial a side: no spread is known")
-    elif trials < bootstrap.MINIMUM:
-        found.append(f"a range of what was measured: an interval needs {bootstrap.MINIMUM} trials a side")
+        found.append(f"one {unit} a side: no spread is known")
+    elif min(a.side.trials, b.side.trials) < bootstrap.MINIMUM:
+        found.append(f"a range of what was measured: an interval needs {bootstrap.MINIMUM} {unit}s a side")
     found += [text for text in (_bends(a), _bends(b)) if text]
     if status == "undecided":
         open_terms = [
@@ -342,7 +345,10 @@ def _on_curves(
     if reach <= start:
         return None, [f"the shortest stream ends at {reach:,.0f} tokens: straight lines say where they meet"]
     grid = np.linspace(start, reach, _GRID)
-    left, right = (np.stack([read_curve(curve, grid) for curve in side.curves]) for side in (a, b))
+    left, right = (
+        side.texts.middle_curves(np.stack([read_curve(curve, grid) for curve in side.curves]))
+        for side in (a, b)
+    )
     gap = np.median(left, axis=0) - np.median(right, axis=0)
     value, changes = float(crossing(grid, gap[None, :])[0]), int(np.count_nonzero(np.diff(np.sign(gap))))
     notes = [f"the measured curves cross {changes} times: the last one counts"] if changes > 1 else []

@@ -69,10 +69,10 @@ class Outcome(Struct, frozen=True, kw_only=True):
     status: Literal["pass", "fail", "cannot tell"]
     ratio: Estimate | None = None
     samples: int = 0
-    """Trials of the smaller side."""
+    """Texts of the smaller side."""
     more: int | None = None
-    """Trials to add on each side until the interval should clear the tolerance; `None`: none needed,
-    or no number of trials would help."""
+    """Texts (repeats of the suite) to add on each side until the interval should clear the tolerance;
+    `None`: none needed, or no number of them would help."""
     why: str = ""
 
 
@@ -154,14 +154,15 @@ def _rule(rule: Rule, found: Sequence[Comparison]) -> list[Outcome]:
 def _outcome(rule: Rule, cell: Comparison) -> Outcome:
     ratio = cell.ratio
     samples = ratio.samples if ratio else 0
+    unit = "text" if ratio is not None and ratio.trials is not None else "trial"
     status: Literal["pass", "fail", "cannot tell"] = "cannot tell"
     more, why = None, ""
     if ratio is None:
         why = "the baseline's median is 0: there is no ratio"
     elif ratio.spread != "interval":
         more = MINIMUM - samples
-        spread = "a range is no interval" if ratio.spread else "one trial a side"
-        why = f"{spread}: it takes {_trials(more)} a side"
+        spread = "a range is no interval" if ratio.spread else f"one {unit} a side"
+        why = f"{spread}: it takes {_more_of(more, unit)} a side"
     elif ratio.low is None or ratio.high is None:
         why = "the interval is open"
     else:
@@ -173,7 +174,8 @@ def _outcome(rule: Rule, cell: Comparison) -> Outcome:
             status = "pass"
         else:
             more = _more(ratio, rule.ratio, samples)
-            needed = f"about {_trials(more)} a side would settle it" if more else "it sits on the tolerance"
+            settling = f"about {_more_of(more, unit)} a side would settle it" if more else ""
+            needed = settling or "it sits on the tolerance"
             why = f"the interval holds the tolerance: {needed}"
     return Outcome(
         rule=rule,
@@ -188,12 +190,12 @@ def _outcome(rule: Rule, cell: Comparison) -> Outcome:
     )
 
 
-def _trials(more: int) -> str:
-    return "1 more trial" if more == 1 else f"{more:,} more trials"
+def _more_of(more: int, unit: str) -> str:
+    return f"1 more {unit}" if more == 1 else f"{more:,} more {unit}s"
 
 
 def _more(ratio: Estimate, limit: float, samples: int) -> int | None:
-    """Trials to add a side: an interval shrinks with the root of the number of trials."""
+    """Texts to add a side: an interval shrinks with the root of their number."""
     distance = abs(limit - ratio.value)
     end = ratio.high if limit > ratio.value else ratio.low
     if distance == 0 or end is None:

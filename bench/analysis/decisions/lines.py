@@ -68,7 +68,8 @@ def _compared(one: Comparison, tasks: bool) -> str | None:
 def _seen(estimate: Estimate) -> str:
     """What a figure of few trials must carry; see `hedge`."""
     if estimate.spread is None:
-        return f", {hedge(1, 1)}"
+        trials = None if estimate.trials is None else (estimate.trials,)
+        return f", {hedge(1, 1, trials=trials)}"
     return ", in the range seen" if estimate.spread == "range" else ""
 
 
@@ -123,7 +124,7 @@ def _span(estimate: Estimate, places: int, unit: str) -> str:
 def _crossed(one: Crossover, tasks: bool) -> str | None:
     where = f"at {_where(one, tasks)}"
     if one.status == "always":
-        seen = hedge(*one.samples)
+        seen = hedge(*one.samples, trials=one.trials)
         return f"{one.route} beats {one.base} at every output length {where}" + (f", {seen}" if seen else "")
     if one.status == "undecided" and one.ahead is not None:
         return _partly(one, where)
@@ -138,7 +139,8 @@ def _crossed(one: Crossover, tasks: bool) -> str | None:
         kind = "95%" if one.spread == "interval" else "range"
         text += f" ({_tokens(one.low)} to {_tokens(one.high)}, {kind})"
     elif one.low is None and one.high is None:
-        text += f" ({hedge(*one.samples) if max(one.samples) < 2 else 'a point: no spread is known'})"
+        point = max(one.samples) < 2
+        text += f" ({hedge(*one.samples, trials=one.trials) if point else 'a point: no spread is known'})"
     return text + _reach(one)
 
 
@@ -149,7 +151,7 @@ def _partly(one: Crossover, where: str) -> str:
         part = f"from at most {_rounded(one.ahead_from)} output tokens on"
     else:
         part = f"up to {_rounded(one.ahead_to or 0.0)} output tokens at least"
-    seen = hedge(*one.samples)
+    seen = hedge(*one.samples, trials=one.trials)
     return f"{one.ahead} beats {other} {part} {where}" + (f", {seen}" if seen else "")
 
 

@@ -21,6 +21,7 @@ from bench.analysis.statistics.bootstrap import Floats
 from bench.analysis.statistics.cells import labelled, named, pooled, routes_of, usable
 from bench.analysis.statistics.decode import DecodeLaw
 from bench.analysis.statistics.prefill import PrefillLaw
+from bench.analysis.statistics.texts import Texts
 from bench.errors import SuiteError
 from bench.records import Crossover, Estimate, Measurement, Spread
 
@@ -78,6 +79,7 @@ class _Side(NamedTuple):
     ttft: Estimate | None
     step: DecodeLaw | None
     law: PrefillLaw
+    texts: int
     trials: int
 
 
@@ -127,8 +129,8 @@ def reuse_crossovers(
 def _side(
     route: str, tier: int, cached: int, law: PrefillLaw, step: DecodeLaw | None, rows: Sequence[Measurement]
 ) -> _Side:
-    trials = sum(row.route == route and pooled(row.condition) == "cold" for row in rows)
-    return _Side(route, law.predict(tier, cached), step, law, trials)
+    cold = [row for row in rows if row.route == route and pooled(row.condition) == "cold"]
+    return _Side(route, law.predict(tier, cached), step, law, len(Texts(cold)), len(cold))
 
 
 def _plain(route: str) -> str:
@@ -160,7 +162,8 @@ def _crossover(a: _Side, b: _Side, tier: int, cached: int, task: str) -> Crossov
         condition="replay" if cached else "cold",
         task=task,
         status="undecided",
-        samples=(a.trials, b.trials),
+        samples=(a.texts, b.texts),
+        trials=None if (a.texts, b.texts) == (a.trials, b.trials) else (a.trials, b.trials),
         reused_tokens=cached,
         warnings=_warnings(a, b, cached),
     )

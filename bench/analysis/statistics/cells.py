@@ -127,29 +127,3 @@ def column(rows: Iterable[Measurement], field: str) -> Floats:
     """The values of one field, without the absent ones."""
     values = (getattr(row, field) for row in rows)
     return np.array([v for v in values if v is not None], dtype=float)
-
-
-def paired(a: Sequence[Measurement], b: Sequence[Measurement]) -> tuple[list[Measurement], list[Measurement]]:
-    """The measurements of both sides that share a prompt, in the same order; empty when none do.
-
-    Repeated pairs (several replays of one prompt) are matched one by one in their order.
-    """
-    waiting: dict[tuple[str, str, int], list[Measurement]] = defaultdict(list)
-    seen: Counter[tuple[str, str]] = Counter()
-    for row in b:
-        if row.pair is not None:
-            key = (row.pair, row.condition)
-            waiting[(*key, seen[key])].append(row)
-            seen[key] += 1
-    left: list[Measurement] = []
-    right: list[Measurement] = []
-    seen.clear()
-    for row in a:
-        if row.pair is not None:
-            key = (row.pair, row.condition)
-            match = waiting.get((*key, seen[key]))
-            seen[key] += 1
-            if match:
-                left.append(row)
-                right.append(match[0])
-    return left, right

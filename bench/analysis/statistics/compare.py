@@ -1,12 +1,13 @@
 """Two routes side by side: ratio and difference of medians, and one test per quantity.
 
 The test is fixed beforehand by the design and not chosen by its result: Wilcoxon's signed-rank test
-where every trial has its pair (same prompt on both routes) and there are at least six pairs, else
+where every text has its pair (same prompt on both routes) and there are at least six pairs, else
 the Mann-Whitney U test, both exact for small samples, two-sided, at 5%. Neither assumes a normal
-distribution; both assume that trials are independent. A difference needs both: the test, and an
-interval of the ratio without 1 (of the difference without 0, where there is no ratio); a warning says
-which of them is lacking where they disagree. Below five trials a side there is no test: the verdict is
-`undecided` and the spread a range. What differs by less than `DIGITS` significant digits is a tie.
+distribution; both assume that what is ranked is independent, so the trials of a prompt text count as one
+(`texts`). A difference needs both: the test, and an interval of the ratio without 1 (of the difference
+without 0, where there is no ratio); a warning says which of them is lacking where they disagree. Below
+five texts a side there is no test: the verdict is `undecided` and the spread a range. What differs by less
+than `DIGITS` significant digits is a tie.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from msgspec import structs
 
 from bench.analysis.statistics import bootstrap
 from bench.analysis.statistics.bootstrap import Floats, Side
-from bench.analysis.statistics.cells import Cell, by_cell, column, labelled, named, paired, routes_of
+from bench.analysis.statistics.cells import Cell, by_cell, labelled, named, routes_of
+from bench.analysis.statistics.texts import Texts, are_paired, told
 from bench.records import Comparison, Estimate, Measurement, RunInfo
 
 Verdict = Literal["higher", "lower", "~", "undecided"]
@@ -99,18 +101,20 @@ def compare_cell(
 def _quantity(
     cell: Cell, quantity: str, route: tuple[str, list[Measurement]], base: tuple[str, list[Measurement]]
 ) -> Comparison:
-    left, right = paired(route[1], base[1])
-    is_paired = len(left) == len(route[1]) == len(base[1])
-    a = _digits(column(left if is_paired else route[1], quantity))
-    b = _digits(column(right if is_paired else base[1], quantity))
+    left, right = Texts(route[1]), Texts(base[1])
+    is_paired = are_paired(left, right)
+    a, b = _digits(left.column(quantity)), _digits(right.column(quantity))
+    if is_paired:
+        b = b[[right.keys.index(key) for key in left.keys]]
     sides = Side((a,), 0), Side((b,), 1)
+    trials = min(len(route[1]), len(base[1]))
     p, test = _test(a, b, is_paired)
-    ratio = bootstrap.two_sides(_ratio, *sides, paired=is_paired) if (b > 0).all() else None
-    difference = bootstrap.two_sides(np.subtract, *sides, paired=is_paired)
+    ratio = _told(bootstrap.two_sides(_ratio, *sides, paired=is_paired), trials) if (b > 0).all() else None
+    difference = _told(bootstrap.two_sides(np.subtract, *sides, paired=is_paired), trials)
     if p is None:
         verdict: Verdict = "undecided"
         lacking: Lacking | None = "trials"
-        warnings = [f"no test below {bootstrap.MINIMUM} trials a side: there are {a.size} and {b.size}"]
+        warnings = [_too_few((a.size, b.size), (len(route[1]), len(base[1])))]
     else:
         apart = _apart(difference, 0.0) if ratio is None else _apart(ratio, 1.0)
         verdict, lacking, warnings = _verdict(p, apart)
@@ -130,6 +134,19 @@ def _quantity(
         verdict=verdict,
         lacking=lacking,
         warnings=tuple(warnings),
+    )
+
+
+def _told(estimate: Estimate | None, trials: int) -> Estimate | None:
+    return None if estimate is None else told(estimate, trials)
+
+
+def _too_few(texts: tuple[int, int], trials: tuple[int, int]) -> str:
+    if texts == trials:
+        return f"no test below {bootstrap.MINIMUM} trials a side: there are {texts[0]} and {texts[1]}"
+    return (
+        f"no test below {bootstrap.MINIMUM} texts a side: there are {texts[0]} and {texts[1]} "
+        f"({trials[0]} and {trials[1]} trials)"
     )
 
 
@@ -162,7 +179,7 @@ def _ratio(a: Floats, b: Floats) -> Floats:
 
 
 def _test(a: Floats, b: Floats, is_paired: bool) -> tuple[float | None, str | None]:
-    """Two-sided p and the test's name; `None` below five trials a side."""
+    """Two-sided p and the test's name; `None` below five texts a side."""
     if min(a.size, b.size) < bootstrap.MINIMUM:
         return None, None
     if is_paired and a.size >= PAIRS_FOR_WILCOXON:

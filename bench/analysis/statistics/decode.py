@@ -15,8 +15,9 @@ from msgspec import Struct
 
 from bench.analysis.statistics import bootstrap
 from bench.analysis.statistics.bootstrap import Floats
-from bench.analysis.statistics.cells import column, labelled, usable
+from bench.analysis.statistics.cells import labelled, usable
 from bench.analysis.statistics.prefill import student_t
+from bench.analysis.statistics.texts import Texts
 from bench.records import Estimate, Measurement
 
 _LEAST_CHUNKS = 64  # a stream of fewer chunks shows no curvature
@@ -44,8 +45,11 @@ class DecodeLaw(Struct, frozen=True, kw_only=True):
     slope_s: float
     """d1: seconds per token for each token of context; 0 with a single tier."""
     samples: int
+    """Prompt texts, those of each tier counted."""
+    trials: int
+    """Their trials."""
     steps_s: tuple[tuple[float, ...], ...] = ()
-    """What each of `tpot_s` is the median of."""
+    """What each of `tpot_s` is the median of: one step time a text."""
     slope_weights: tuple[float, ...] = ()
     """How far d1 moves with a relative change of each tier's step time; empty with a single tier."""
     warnings: tuple[str, ...] = ()
@@ -120,7 +124,7 @@ def _context(point: tuple[float, Floats]) -> float:
 
 
 def _law(route: str, tiers: dict[int, list[Measurement]]) -> DecodeLaw:
-    steps = sorted(((mean_context(r), column(r, "tpot_s")) for r in tiers.values()), key=_context)
+    steps = sorted(((mean_context(r), Texts(r).column("tpot_s")) for r in tiers.values()), key=_context)
     points = [(context, bootstrap.median(values)) for context, values in steps]
     contexts = np.array([context for context, _ in points])
     times = np.array([estimate.value for _, estimate in points])
@@ -128,7 +132,6 @@ def _law(route: str, tiers: dict[int, list[Measurement]]) -> DecodeLaw:
         None if e.low is None or e.high is None else max(e.high - e.value, e.value - e.low) for _, e in points
     )
     rows = [row for tier in tiers.values() for row in tier]
-    samples = sum(len(r) for r in tiers.values())
     base, slope, warnings = float(times[0]), 0.0, []
     weights: tuple[float, ...] = ()
     if len(points) >= 2:
@@ -155,7 +158,8 @@ def _law(route: str, tiers: dict[int, list[Measurement]]) -> DecodeLaw:
         half_s=halves,
         longest_output=max(row.output_tokens or 0 for row in rows),
         longest_prompt=max(row.prompt_tokens or row.tier for row in rows),
-        samples=samples,
+        samples=sum(values.size for _, values in steps),
+        trials=len(rows),
         steps_s=tuple(tuple(map(float, values)) for _, values in steps),
         slope_weights=weights,
         warnings=tuple(warnings),

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import numpy as np
 
 from bench.analysis.statistics import bootstrap
 from bench.analysis.statistics.cells import column, pooled, renamed, sound
+from bench.analysis.statistics.texts import Texts, told
 from bench.records import Condition, Estimate, Level, Measurement
 
 _Key = tuple[str, str, int, Condition, int]
@@ -49,6 +51,7 @@ def _level(key: _Key, waves: Sequence[_Wave]) -> Level:
     rows = [row for wave in valid for row in wave]
     windows = [row.window for row in (wave[0] for wave in valid) if row.window is not None]
     ttft, tpot = column(rows, "ttft_s"), column(rows, "tpot_s")
+    median = partial(_median, Texts([wave[0] for wave in valid]))
     return Level(
         route=route,
         tier=tier,
@@ -59,13 +62,13 @@ def _level(key: _Key, waves: Sequence[_Wave]) -> Level:
         invalid=len(bad),
         excluded=dict(sorted(excluded.items())),
         requests=len(rows),
-        output_tok_s=_median(_per_second(wave, _output(wave)) for wave in valid),
-        requests_s=_median(_per_second(wave, len(wave)) for wave in valid),
+        output_tok_s=median(_per_second(wave, _output(wave)) for wave in valid),
+        requests_s=median(_per_second(wave, len(wave)) for wave in valid),
         ttft_s=bootstrap.percentiles(ttft),
         tpot_s=bootstrap.percentiles(tpot),
-        acceptance=_median(_acceptance(wave) for wave in valid),
-        prefix_reuse=_median(_reuse(wave) for wave in valid),
-        queue_s=_median(_queue_s(wave) for wave in valid),
+        acceptance=median(_acceptance(wave) for wave in valid),
+        prefix_reuse=median(_reuse(wave) for wave in valid),
+        queue_s=median(_queue_s(wave) for wave in valid),
         waiting_peak=max((w.waiting_peak for w in windows if w.waiting_peak is not None), default=None),
         waiting_mean=_mean([w.waiting_mean for w in windows if w.waiting_mean is not None]),
         kv_usage_peak=max((w.kv_usage_peak for w in windows if w.kv_usage_peak is not None), default=None),
@@ -125,9 +128,11 @@ def _queue_s(wave: _Wave) -> float | None:
 # --- Many of them ---------------------------------------------------------------------------------
 
 
-def _median(values: Iterable[float | None]) -> Estimate | None:
-    known = np.array([value for value in values if value is not None], dtype=float)
-    return bootstrap.median(known) if known.size else None
+def _median(texts: Texts, values: Iterable[float | None]) -> Estimate | None:
+    """Over waves; those that sent the same texts together are put together first."""
+    every = np.array([np.nan if value is None else value for value in values], dtype=float)
+    trials = int(np.count_nonzero(~np.isnan(every)))
+    return told(bootstrap.median(texts.medians(every)), trials) if trials else None
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -26,6 +26,7 @@ from msgspec import Struct, structs
 from bench.analysis.statistics import bootstrap
 from bench.analysis.statistics.bootstrap import Floats
 from bench.analysis.statistics.cells import SAME_TIER, column, labelled, pooled, usable
+from bench.analysis.statistics.texts import Texts
 from bench.records import Estimate, Measurement
 
 _OFF = 0.05  # a tier that the law misses by more than this is named
@@ -42,11 +43,14 @@ class PrefillLaw(Struct, frozen=True, kw_only=True):
     covariance: tuple[tuple[float, ...], ...] = ()
     """Of (a, b n0, c n0^2) with n0 = `longest`; empty when the fit leaves no degrees of freedom."""
     freedom: int = 0
-    """Trials minus coefficients."""
+    """Texts minus coefficients."""
     tiers: tuple[int, ...] = ()
     longest: int = 1
     """Longest prompt measured."""
     samples: int = 0
+    """Prompt texts, those of each tier counted."""
+    trials: int = 0
+    """Their trials."""
     residuals: dict[int, float] = {}
     """Tier -> median of measured / law - 1."""
     prefill_tok_s: dict[int, Estimate] = {}
@@ -132,17 +136,18 @@ def fit(measurements: Iterable[Measurement]) -> dict[str, PrefillLaw]:
 
 def _law(route: str, cold: Sequence[Measurement], replays: Sequence[Measurement]) -> PrefillLaw:
     tiers = tuple(sorted({row.tier for row in cold}))
-    lengths = np.array([row.prompt_tokens or row.tier for row in cold], dtype=float)
-    times = column(cold, "ttft_s")
+    by_tier = [Texts([row for row in cold if row.tier == tier]) for tier in tiers]
     rates = {
-        tier: bootstrap.median(lengths[mask] / times[mask])
-        for tier in tiers
-        for mask in [np.array([row.tier == tier for row in cold])]
+        tier: bootstrap.median(texts.medians(_lengths(texts.rows) / texts.values("ttft_s")))
+        for tier, texts in zip(tiers, by_tier, strict=True)
     }
+    samples = sum(map(len, by_tier))
     if len(tiers) < 2:
         why = f"one tier ({tiers[0]:,} tokens) gives no law" if tiers else "no valid cold trial"
-        return PrefillLaw(route=route, tiers=tiers, samples=len(cold), prefill_tok_s=rates, absent=why)
-    terms, coefficients, covariance, freedom = _non_negative(_points(cold, tiers))
+        return PrefillLaw(
+            route=route, tiers=tiers, samples=samples, trials=len(cold), prefill_tok_s=rates, absent=why
+        )
+    terms, coefficients, covariance, freedom = _non_negative(_points(by_tier))
     law = PrefillLaw(
         route=route,
         terms=terms,
@@ -150,8 +155,9 @@ def _law(route: str, cold: Sequence[Measurement], replays: Sequence[Measurement]
         covariance=covariance,
         freedom=freedom,
         tiers=tiers,
-        longest=int(lengths.max()),
-        samples=len(cold),
+        longest=max(row.prompt_tokens or row.tier for row in cold),
+        samples=samples,
+        trials=len(cold),
         prefill_tok_s=rates,
     )
     return _with_residuals(law, cold, replays)
@@ -166,26 +172,29 @@ _Fit = tuple[tuple[int, ...], tuple[float, float, float], tuple[tuple[float, ...
 
 
 class _Points(NamedTuple):
-    """The trials of a route, and their medians by tier."""
+    """The texts of a route, and their medians by tier."""
 
     lengths: Floats
     times: Floats
     tier_lengths: Floats
     tier_times: Floats
-    trials: Floats
+    texts: Floats
     """Number behind each median."""
 
 
-def _points(rows: Sequence[Measurement], tiers: Sequence[int]) -> _Points:
-    lengths = np.array([row.prompt_tokens or row.tier for row in rows], dtype=float)
-    times = column(rows, "ttft_s")
-    masks = [np.array([row.tier == tier for row in rows]) for tier in tiers]
+def _lengths(rows: Sequence[Measurement]) -> Floats:
+    return np.array([row.prompt_tokens or row.tier for row in rows], dtype=float)
+
+
+def _points(tiers: Sequence[Texts]) -> _Points:
+    lengths = [texts.medians(_lengths(texts.rows)) for texts in tiers]
+    times = [texts.column("ttft_s") for texts in tiers]
     return _Points(
-        lengths,
-        times,
-        np.array([np.median(lengths[mask]) for mask in masks]),
-        np.array([np.median(times[mask]) for mask in masks]),
-        np.array([mask.sum() for mask in masks], dtype=float),
+        np.concatenate(lengths),
+        np.concatenate(times),
+        np.array([np.median(one) for one in lengths]),
+        np.array([np.median(one) for one in times]),
+        np.array([one.size for one in times], dtype=float),
     )
 
 
@@ -200,14 +209,14 @@ def _non_negative(points: _Points) -> _Fit:
 
 
 def _least_squares(points: _Points, terms: tuple[int, ...]) -> _Fit:
-    """Least squares of the medians, weighted by their trials and by 1/law^2.
+    """Least squares of the medians, weighted by their texts and by 1/law^2.
 
     The first round weighs with what was measured, the others with the law, which is less noisy.
     """
     longest = float(points.lengths.max())
     design = _powers(points.tier_lengths / longest, terms)
     # relative variance of a median, in units of a single trial's
-    variance = _median_variance(points.trials)
+    variance = _median_variance(points.texts)
     weights = 1 / (points.tier_times * np.sqrt(variance))
     for _ in range(3):
         solution, *_ = np.linalg.lstsq(design * weights[:, None], points.tier_times * weights, rcond=None)
@@ -265,7 +274,7 @@ def _with_residuals(
     if 2 not in law.terms:
         warnings.append("no cost of attention shows among these tiers: do not extrapolate beyond them")
     if law.freedom < 1:
-        warnings.append("as many coefficients as trials: the law has no error estimate")
+        warnings.append("as many coefficients as texts: the law has no error estimate")
     return structs.replace(law, residuals=residuals, replays=again, warnings=tuple(warnings))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from bench.analysis.statistics import bootstrap
 from bench.analysis.statistics.bootstrap import Floats
 from bench.analysis.statistics.cells import column, labelled, pooled, usable
+from bench.analysis.statistics.texts import Texts
 from bench.records import Condition, Estimate, Measurement, Summary
 
 FIELDS = (
@@ -59,10 +60,11 @@ def _summary(key: _Key, rows: Sequence[Measurement]) -> Summary:
     valid = [row for row in rows if usable(row)]
     excluded = Counter(reason for row in rows if not usable(row) for reason in _reasons(row))
     estimates: dict[str, Estimate] = {}
+    texts = Texts(valid)
     for field in FIELDS:
-        values = column(valid, field)
-        if values.size:
-            estimates[field] = bootstrap.median(values)
+        found = texts.median(field)
+        if found is not None:
+            estimates[field] = found
     return Summary(
         route=route,
         tier=tier,

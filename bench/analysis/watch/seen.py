@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from bench.analysis.decisions.workload import Request
 from bench.analysis.statistics import bootstrap
-from bench.analysis.statistics.cells import column, merged_tiers, pooled, same_tier
+from bench.analysis.statistics.cells import merged_tiers, pooled, same_tier
+from bench.analysis.statistics.texts import Texts
 from bench.records import Estimate, Measurement
 
 _NEAR_REUSE = 0.01  # a replay stands for a request whose cached share differs by no more than this
@@ -39,8 +39,11 @@ class Seen:
             if row.tpot_s is not None:
                 self._steps.setdefault(row.tier, []).append(row)
         names = merged_tiers(row.tier for row in rows)
-        counts = Counter(names[row.tier] for row in rows if row.tpot_s is not None)
-        self.spread = bootstrap.spread_of(*counts.values()) if counts else None
+        decoded: dict[int, list[Measurement]] = {}
+        for row in rows:
+            if row.tpot_s is not None:
+                decoded.setdefault(names[row.tier], []).append(row)
+        self.spread = bootstrap.spread_of(*(len(Texts(own)) for own in decoded.values())) if decoded else None
         self._medians: dict[tuple[str, tuple[int, ...]], Near] = {}
 
     def ttft(self, request: Request) -> Near | None:
@@ -68,12 +71,13 @@ class Seen:
         return self._medians.get(key)
 
     def _near(self, rows: Sequence[Measurement], field: str) -> Near | None:
-        if not rows:
+        median = Texts(rows).median(field)
+        if median is None:
             return None
         return Near(
             tier=rows[0].tier,
             rows=len(rows),
-            median=bootstrap.median(column(rows, field)),
+            median=median,
             longest_output=max(row.output_tokens or 0 for row in rows),
             observed=any(id(row) in self._observed for row in rows),
         )
