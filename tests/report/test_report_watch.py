@@ -12,9 +12,11 @@ import msgspec
 import pytest
 import report_runs
 import typer
+from msgspec import structs
 from test_report_sources import Figures
 from typer.testing import CliRunner
 
+from bench.analysis.statistics.machine import PhaseUse
 from bench.analysis.watch.described import Watched
 from bench.analysis.watch.journal import LogLine, Seen
 from bench.cli.report import report
@@ -186,6 +188,31 @@ def test_the_table_has_a_line_for_all_that_was_seen_and_empty_cells_for_what_is_
     )  # fmt: skip
     assert rows[0]["acceptance"] == "" and "acceptance: nothing was drafted" in rows[0]["missing"]
     assert "server_ttft_s: histogram ttft" in rows[0]["witnesses"]
+
+
+def test_what_the_machine_did_is_in_table_csv_and_summary(tmp_path: Path) -> None:
+    def using(one: Seen, mean: float, peak: float, looks: int) -> Seen:
+        use = PhaseUse(phase="whole", gauge="gpu_power", devices=2, mean=mean, peak=peak, looks=looks)
+        return structs.replace(one, watched=structs.replace(one.watched, machine=(use,)))
+
+    seen = (
+        using(alone(10, 1_000, 0, 4.0), 500.0, 600.0, 1),
+        using(alone(20, 1_000, 0, 4.0), 900.0, 950.0, 3),
+        using(window(30, "2 requests overlapped"), 700.0, 1_200.0, 5),
+    )
+    content = collect_watch(make_watch(tmp_path / "w", *seen))
+    # (500 W x 1 + 900 W x 3) / 4 looks = 800 W.
+    assert "| GPU power | requests alone | 800 W | 950 W | 4 |" in render.markdown(content)
+    assert "| GPU power | windows | 700 W | 1,200 W | 5 |" in render.markdown(content)
+    assert "GPU power" in render.html(content)
+    rows = list(csv.DictReader(io.StringIO(export.watched_csv(content))))
+    assert [row["gpu_power_mean"] for row in rows] == ["500.0", "900.0", "700.0"]
+    assert (rows[0]["gpu_power_peak"], rows[0]["gpu_utilisation_mean"]) == ("600.0", "")
+    data = json.loads(export.watch_json(content))
+    assert data["machine"][0] == {
+        "kind": "request", "gauge": "gpu_power", "devices": 2, "mean": 800.0, "peak": 950.0, "looks": 4,
+    }  # fmt: skip
+    jsonschema.validate(data, json.loads(SCHEMA.read_text("utf-8")))
 
 
 def test_requests_alone_windows_and_restarts_stand_in_the_texts(watched: Path) -> None:

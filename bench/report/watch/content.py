@@ -7,8 +7,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from bench.analysis.statistics.machine import PhaseUse, pooled
 from bench.analysis.watch.journal import Ended, LogLine, Note, Seen, is_watch, kept
 from bench.analysis.watch.totals import Totals, total
+from bench.engines.machine import GAUGES
 from bench.errors import JournalError
 from bench.journal import read_run
 from bench.records import Route, RunInfo, ServerFacts
@@ -47,6 +49,15 @@ class WatchContent(Struct, frozen=True, kw_only=True):
     def windows(self) -> tuple[Seen, ...]:
         """What could not be split."""
         return tuple(one for one in self.seen if one.watched.kind == "window")
+
+    @property
+    def machine(self) -> tuple[tuple[str, PhaseUse], ...]:
+        """`request` or `window`, and what each gauge of the machine did over all of them."""
+        found = []
+        for kind, seen in (("request", self.alone), ("window", self.windows)):
+            uses = pooled(use for one in seen for use in one.watched.machine)
+            found += [(kind, uses["whole", gauge]) for gauge in GAUGES if ("whole", gauge) in uses]
+        return tuple(found)
 
     @property
     def restarts(self) -> tuple[Seen, ...]:

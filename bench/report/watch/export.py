@@ -13,6 +13,7 @@ from bench.analysis.watch.described import Watched
 from bench.analysis.watch.journal import LogLine, Note, Seen
 from bench.analysis.watch.spread import spreads
 from bench.analysis.watch.totals import Totals
+from bench.engines.machine import GAUGES
 from bench.records import Percentiles, ServerFacts
 from bench.report.escape import csv_text, visible
 from bench.report.export import pretty, published
@@ -21,7 +22,7 @@ from bench.report.watch.content import WatchContent
 WATCH_SCHEMA = 1
 """Version of a watch's summary.json; docs/schema/watch-1.json describes it."""
 
-_NESTED = {"sources", "absent", "notes", "acceptance_per_position"}
+_NESTED = {"sources", "absent", "notes", "acceptance_per_position", "machine"}
 
 
 class WatchTotals(Struct, frozen=True, kw_only=True):
@@ -57,6 +58,20 @@ class Restart(Struct, frozen=True, kw_only=True):
     why: str
 
 
+class WatchMachine(Struct, frozen=True, kw_only=True):
+    """What one gauge of the machine under the server did, over all requests alone or all windows."""
+
+    kind: str
+    """`request` or `window`."""
+    gauge: str
+    """With the unit of `machine` in a run's summary.json."""
+    devices: int
+    mean: float
+    """Over all looks between the quiet pages before and after."""
+    peak: float
+    looks: int
+
+
 class WatchSummary(Struct, frozen=True, kw_only=True):
     """summary.json of a watch: what was watched, and what it came to."""
 
@@ -86,12 +101,17 @@ class WatchSummary(Struct, frozen=True, kw_only=True):
     told: tuple[Note, ...] = ()
     """Lines about the watching itself."""
     log: tuple[LogLine, ...] = ()
+    machine: tuple[WatchMachine, ...] = ()
+    """Empty where no machine was looked at."""
 
 
 def columns() -> tuple[str, ...]:
     """The columns of watched.csv, in order."""
     plain = [name for name in Watched.__struct_fields__ if name not in _NESTED]
-    return ("at", *plain, "acceptance_per_position", "notes", "witnesses", "missing", "before", "after")
+    gauges = (f"{gauge}_{kind}" for gauge in GAUGES for kind in ("mean", "peak"))
+    return (
+        "at", *plain, "acceptance_per_position", *gauges, "notes", "witnesses", "missing", "before", "after",
+    )  # fmt: skip
 
 
 def watched_csv(content: WatchContent) -> str:
@@ -126,6 +146,17 @@ def watch_summary(content: WatchContent) -> WatchSummary:
         restarts=tuple(Restart(at=one.at, why=one.watched.why) for one in content.restarts),
         told=content.notes,
         log=content.log,
+        machine=tuple(
+            WatchMachine(
+                kind=kind,
+                gauge=use.gauge,
+                devices=use.devices,
+                mean=use.mean,
+                peak=use.peak,
+                looks=use.looks,
+            )
+            for kind, use in content.machine
+        ),
     )
 
 
@@ -166,6 +197,9 @@ def _row(one: Seen) -> list[Any]:
     watched = one.watched
     positions = watched.acceptance_per_position
     flat = {name: getattr(watched, name) for name in Watched.__struct_fields__ if name not in _NESTED}
+    flat |= {f"{gauge}_{kind}": None for gauge in GAUGES for kind in ("mean", "peak")}
+    for use in watched.machine:
+        flat |= {f"{use.gauge}_mean": use.mean, f"{use.gauge}_peak": use.peak}
     flat |= {
         "at": one.at,
         "acceptance_per_position": " ".join(f"{share:.6g}" for share in positions) if positions else None,

@@ -25,6 +25,7 @@ def markdown(content: WatchContent) -> str:
         f"{safe(words.state_line(content), 1000)} Begun {safe(content.info.created_at)}.",
         sections_of(tables.totals_table(content)),
         sections_of(tables.spread_table(content)),
+        sections_of(tables.machine_table(content)),
         sections_of(tables.alone_table(content, MARKDOWN_ROWS)),
         _list("Missing numbers", words.missing_lines(content)),
         sections_of(tables.windows_table(content, MARKDOWN_ROWS)),
@@ -50,7 +51,9 @@ def html(content: WatchContent) -> str:
             "created": visible(content.info.created_at, 40),
             "colors": {},
             "state": words.state_line(content),
-            "seen": _present(tables.totals_table(content), tables.spread_table(content)),
+            "seen": _present(
+                tables.totals_table(content), tables.spread_table(content), tables.machine_table(content)
+            ),
             "alone": _present(tables.alone_table(content, HTML_ROWS)),
             "missing": words.missing_lines(content),
             "windows": _present(tables.windows_table(content, HTML_ROWS)),

@@ -11,6 +11,7 @@ from bench.report.escape import visible
 from bench.report.quantities import MISSING, write
 from bench.report.told import Table, Told
 from bench.report.watch.content import WatchContent
+from bench.report.watch.lines import GAUGES
 from bench.report.watch.numbers import NUMBERS, Number, cell, told
 
 _DAY = 10  # characters of the date in an ISO 8601 time
@@ -40,6 +41,12 @@ _SUMS = {
 }
 SPREAD_NOTE = "Over the requests that ran alone: nine in ten lie at or below p90."
 
+MACHINE_NOTE = (
+    "Over the looks from the quiet page before a request or window to the one after it. Utilisation and "
+    "memory activity are the average of all GPUs, memory, power and load their sum. An exporter's numbers "
+    "are as old as its own interval."
+)
+
 
 def totals_table(content: WatchContent) -> Table:
     """What all of it came to."""
@@ -62,6 +69,21 @@ def spread_table(content: WatchContent) -> Table | None:
     title = "How requests alone spread"
     right = (1, 2, 3, 4)
     return Table(title=title, head=head, rows=tuple(rows), note=SPREAD_NOTE, right=right) if rows else None
+
+
+def machine_table(content: WatchContent) -> Table | None:
+    """What GPUs and host did meanwhile; `None` where no machine was looked at."""
+    rows = []
+    for kind, use in content.machine:
+        head, unit, factor, form = GAUGES[use.gauge]
+        source = f"{use.looks:,} looks, {use.devices} devices. Witness: exporters, or NVML on this machine."
+        seen = (Told(f"{value * factor:{form}}{unit}", source) for value in (use.mean, use.peak))
+        during = "requests alone" if kind == "request" else "windows"
+        rows.append((head, during, *seen, Told(f"{use.looks:,}", source)))
+    if not rows:
+        return None
+    head_row = ("", "during", "mean", "peak", "looks")
+    return Table(title="Machine", head=head_row, rows=tuple(rows), note=MACHINE_NOTE, right=(2, 3, 4))
 
 
 def alone_table(content: WatchContent, most: int) -> Table | None:
