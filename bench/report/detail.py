@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from bench.analysis.statistics.machine import PhaseUse, phase_uses
 from bench.records import Exchange
@@ -90,17 +92,18 @@ def reduce_exchange(exchange: Exchange, source: str) -> Detail:
 
 def _curve(exchange: Exchange) -> tuple[tuple[float, ...], tuple[int, ...], str]:
     text = exchange.chunks.text
-    picked = picks(len(text.places))
+    picked, numbers = _picked(len(text.places))
     seconds = tuple((text.at_ns[picked] / 1e9).tolist())
     if text.tokens is None or not exchange.chunks.chars:
-        return seconds, _numbers(len(text.places)), "chunks"
+        return seconds, numbers, "chunks"
     return seconds, tuple(text.tokens[picked].tolist()), "tokens"
 
 
 @lru_cache(maxsize=64)
-def _numbers(length: int) -> tuple[int, ...]:
-    """Those of the places picked, from 1."""
-    return tuple(place + 1 for place in picks(length))
+def _picked(length: int) -> tuple[NDArray[np.intp], tuple[int, ...]]:
+    """`picks` as an array, and as numbers from 1."""
+    places = np.array(picks(length), dtype=np.intp)
+    return places, tuple((places + 1).tolist())
 
 
 @lru_cache(maxsize=64)  # answers of a run are mostly of one length

@@ -26,6 +26,8 @@ _CELLS = 60  # colour cells on each axis: fine enough for a column, small enough
 def winner_map(content: Content) -> Figure | None:
     """Maps for cold prompts, for the cached part that was asked about, and for the reuse of replays that
     hit; `None` without laws."""
+    if len({one.route for one in content.measurements}) < 2:
+        return None
     maps = [compute(content.measurements)]
     if content.reuse is not None:
         part, count = content.reuse.share or 0.0, content.reuse.tokens

@@ -67,6 +67,7 @@ class RunPass:
         self._count = self._warmups = 0
         self._harness_ns = self._span_ns = 0
         self._last: Exchange | None = None
+        self._alone: dict[tuple[str, int], Exchange] = {}  # sent alone, and not measured yet: one or two
         self.details: list[Detail] = []
         self.gaps: dict[str, GapCounts] = {}
         self.curves: dict[tuple[str, str, int], Arrival] = {}
@@ -76,9 +77,10 @@ class RunPass:
         self.measurements: list[Measurement] = []
         for one in measure_all(self._info, self._watch(entries)):
             self.measurements.append(one)
-            if one.concurrency == 1:  # those of a wave come all at once, after its last exchange
-                self._keep_curve(one)
-                self._keep_answer(one)
+            exchange = self._alone.pop((one.trial_id, one.attempt), None)
+            if exchange is not None:
+                self._keep_curve(one, exchange)
+                self._keep_answer(one, exchange)
 
     def verified(self) -> list[Verified]:
         """What the follow-up of the run has shown of its crossovers."""
@@ -122,31 +124,29 @@ class RunPass:
             else:
                 self.details.append(reduce_exchange(entry, self._info.id))
                 self.gaps.setdefault(entry.trial.route, GapCounts()).add(entry.chunks)
+                if entry.wave is None:
+                    self._alone[entry.trial.id, entry.attempt] = entry
             yield entry
 
-    def _keep_curve(self, one: Measurement) -> None:
+    def _keep_curve(self, one: Measurement, exchange: Exchange) -> None:
         """The arrival curve of what was just measured, thinned where it is very long."""
         from bench.analysis.decisions.crossover import curve_key
         from bench.analysis.statistics.arrival import arrival
 
-        exchange = self._last
-        if exchange is None or (exchange.trial.id, exchange.attempt) != (one.trial_id, one.attempt):
-            return
         if len(self.measurements) > CURVED_TRIALS:
             self.curves.clear()
             return
         curve = arrival(exchange, one.output_tokens)
-        if curve is not None:
+        if curve is not None and len(curve[0]) > ARRIVAL_POINTS:
             kept = picks(len(curve[0]), ARRIVAL_POINTS)
-            self.curves[curve_key(one)] = (curve[0][kept], curve[1][kept])
+            curve = (curve[0][kept], curve[1][kept])
+        if curve is not None:
+            self.curves[curve_key(one)] = curve
 
-    def _keep_answer(self, one: Measurement) -> None:
+    def _keep_answer(self, one: Measurement, exchange: Exchange) -> None:
         """What the answer just measured is graded by or compared with, as far as there is room."""
         from bench.analysis.statistics.answers import answer_key, answer_of
 
-        exchange = self._last
-        if exchange is None:
-            return
         self.tasks.setdefault(exchange.trial.task, exchange.prompt.acceptance_class)
         answer = answer_of(exchange)
         if answer is None:
