@@ -243,7 +243,7 @@ def comparison_table(found: Sequence[Comparison]) -> str:
             f"{one.tier:,}",
             one.condition,
             words.get(one.quantity, one.quantity),
-            MARKS[one.lacking] if one.verdict == "~" else span(one.ratio, 3),
+            MARKS[one.lacking] if one.verdict == "~" or one.lacking == "length" else span(one.ratio, 3),
             quantity(one.difference, _UNITS.get(one.quantity, ""), spread=one.ratio is None),
             "-" if one.p_value is None else "<0.001" if one.p_value < 0.001 else f"{one.p_value:.3f}",
             one.verdict,
@@ -266,6 +266,7 @@ _KEYS = {
     "~": "~: no difference, by the test nor by the interval",
     "~t": "~t: no difference by the test; the interval shows one",
     "~i": "~i: no difference by the interval; the test finds one",
+    "?n": "?n: outputs of unequal length, so total latencies are not compared",
 }
 
 

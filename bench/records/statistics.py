@@ -109,10 +109,14 @@ class Comparison(Struct, frozen=True, kw_only=True):
     test: str | None = None
     paired: bool = False
     verdict: Literal["higher", "lower", "~", "undecided"]
-    """`~`: no difference found; `undecided`: too few trials to say."""
-    lacking: Literal["test", "interval", "both", "trials"] | None = None
+    """`~`: no difference found; `undecided`: too few trials to say, or totals of unequal outputs."""
+    lacking: Literal["test", "interval", "both", "trials", "length"] | None = None
     """Which condition of a difference is not met: the test finds none, the interval holds 1 (0 where there
-    is no ratio), both, or there are too few trials for a test; `None` where there is a difference."""
+    is no ratio), both, there are too few trials for a test, or totals are of outputs of unequal length and
+    cannot be reckoned at one; `None` where there is a difference."""
+    output_tokens: int | None = None
+    """Output length that both sides' `total_s` is reckoned at, since the outputs measured differ; `None`: they
+    do not, or it is another quantity."""
     warnings: tuple[str, ...] = ()
 
 

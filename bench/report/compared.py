@@ -22,6 +22,7 @@ _MEANING: dict[Lacking, str] = {
     "test": "~t none found by the test, though the spread is without 1",
     "interval": "~i none found by the spread, though the test finds one",
     "trials": "? too few trials for a test",
+    "length": "?n outputs of unequal length",
 }
 
 
@@ -45,8 +46,11 @@ def table_of(content: Content) -> Table | None:
 def note_of(content: Content) -> str:
     """How to read the ratios, with the marks that stand among them."""
     marks = {one.lacking for one in content.comparisons if one.quantity in COMPARED}
+    lengths = sorted({one.output_tokens for one in content.comparisons if one.output_tokens is not None})
+    at = f"totals of unequal outputs at {' or '.join(f'{n:,}' for n in lengths)} tokens" if lengths else ""
     return "; ".join(
-        ["ratios of medians with their spread", *(text for mark, text in _MEANING.items() if mark in marks)]
+        ["ratios of medians with their spread", *([at] if at else [])]
+        + [text for mark, text in _MEANING.items() if mark in marks]
     )
 
 
@@ -91,6 +95,8 @@ def _later(ttft: Comparison | None) -> str:
 
 def _ratio(one: Comparison | None, content: Content) -> str:
     """`3.56x (3.50-3.66)`, behind the mark of what a difference lacks."""
+    if one is not None and one.lacking == "length":
+        return Told(MARKS[one.lacking], sources.comparison(one, content))
     if one is None or one.ratio is None:
         return MISSING
     return Told(f"{MARKS[one.lacking]} {factor(one.ratio)}".lstrip(), sources.comparison(one, content))

@@ -171,7 +171,8 @@ _LACKING = {
     "test": "No difference is shown: the interval is without 1, but the test finds none.",
     "interval": "No difference is shown: the test finds one, but the interval holds 1.",
     "both": "No difference is shown: the test finds none, and the interval holds 1.",
-    "trials": f"No test below {MINIMUM} {{}} a side.",
+    "length": "Not compared: {1}.",
+    "trials": f"No test below {MINIMUM} {{0}} a side.",
     None: "",
 }
 """Which condition of a difference is not met."""
@@ -188,7 +189,8 @@ def comparison(one: Comparison, content: Content) -> str:
         quantity.definition,
         spread(one.ratio),
         test,
-        _LACKING[one.lacking].format(_unit(one.difference)),
+        _LACKING[one.lacking].format(_unit(one.difference), *one.warnings),
+        f"Both at {one.output_tokens:,} output tokens, as outputs differ." if one.output_tokens else "",
         f"Witness: {witnesses(both, one.quantity) or 'the medians of both routes'}.",
     ]
     return " ".join(part for part in parts if part)

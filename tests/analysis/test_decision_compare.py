@@ -168,3 +168,50 @@ def test_what_differs_between_two_runs_is_listed() -> None:
         "mtp4, flag block: 0.32 -> 0.33",
         "tiers: (512,) -> (1024,)",
     ]
+
+
+def test_totals_of_unequal_outputs_are_reckoned_at_the_length_both_sides_reached() -> None:
+    # at 101 tokens 2 + 100 x 0.01 = 3 against 1 + 100 x 0.02 = 3; as measured 3 would stand beside 7
+    rows = [trial("a", 2.0, 0.01, output=101, number=i) for i in range(6)]
+    rows += [trial("b", 1.0, 0.02, output=301, number=i) for i in range(6)]
+    (total,) = [one for one in compare(rows, "b") if one.quantity == "total_s"]
+    assert total.ratio is not None and total.ratio.value == pytest.approx(1.0)
+    assert (total.verdict, total.output_tokens) == ("~", 101)
+    assert total.warnings[0] == (
+        "total latencies are reckoned at 101 output tokens by TTFT and time per token: "
+        "outputs are 101 and 301 tokens long"
+    )
+    (decode,) = [one for one in compare(rows, "b") if one.quantity == "decode_tok_s"]
+    assert decode.output_tokens is None and decode.warnings == ()
+
+
+def test_outputs_within_a_hundredth_are_one_length_and_totals_stay_as_measured() -> None:
+    rows = [trial("a", 2.0, 0.01, output=200, number=i, total_s=9.0) for i in range(6)]
+    rows += [trial("b", 1.0, 0.02, output=202, number=i, total_s=3.0) for i in range(6)]
+    (total,) = [one for one in compare(rows, "b") if one.quantity == "total_s"]
+    assert total.ratio is not None and total.ratio.value == 3.0 and total.output_tokens is None
+
+
+def test_outputs_that_vary_from_trial_to_trial_are_reckoned_at_one_length_too() -> None:
+    # equal speeds and equal median lengths; as measured the totals would scatter by their lengths
+    lengths = (50, 100, 150, 200, 400, 500)
+    rows = [trial(r, 1.0, 0.01, output=n, number=i) for r in "ab" for i, n in enumerate(lengths)]
+    (total,) = [one for one in compare(rows, "b") if one.quantity == "total_s"]
+    assert total.output_tokens == 175 and total.difference is not None
+    assert (total.difference.low, total.difference.high) == (0.0, 0.0)
+    assert "50 to 500 and 50 to 500" in total.warnings[0]
+
+
+@pytest.mark.parametrize("missing", [{"ttft_s": None}, {"tpot_s": None}, {"output_tokens": None}])
+def test_totals_that_cannot_be_reckoned_at_one_length_are_not_compared(missing: dict[str, None]) -> None:
+    rows = [trial("a", 2.0, 0.01, output=101, number=i) for i in range(6)]
+    rows += [trial("b", 1.0, 0.02, output=301, number=i) for i in range(6)]
+    rows[0] = structs.replace(rows[0], **missing)
+    (total,) = [one for one in compare(rows, "b") if one.quantity == "total_s"]
+    assert (total.verdict, total.lacking, total.ratio, total.difference) == (
+        "undecided",
+        "length",
+        None,
+        None,
+    )
+    assert len(total.warnings) == 1

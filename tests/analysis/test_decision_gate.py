@@ -123,3 +123,23 @@ def test_rules_come_from_toml_too() -> None:
 def test_a_gate_without_rules_is_refused() -> None:
     with pytest.raises(SuiteError, match="at least one rule"):
         gate([], [], [])
+
+
+@pytest.mark.parametrize(("before", "now"), [(512, 128), (128, 512)])
+def test_totals_of_unequal_outputs_are_judged_at_one_length(before: int, now: int) -> None:
+    """Equal speeds: a shorter answer is no faster server, and a longer one no slower."""
+    rng = np.random.default_rng(5)
+    new, old = (study("a", 1.0, 0.01, 8, rng, noise=(0.005, 0.005), output=n) for n in (now, before))
+    (one,) = gate(new, old, [parse_rule("total cold 1000 <= 1.05")])
+    assert one.status == "pass" and one.ratio is not None and one.ratio.value == pytest.approx(1.0, abs=0.02)
+    assert one.why == "at 128 output tokens on both sides, since outputs differ"
+    slower = study("a", 1.0, 0.015, 8, rng, noise=(0.005, 0.005), output=now)
+    assert gate(slower, old, [parse_rule("total cold 1000 <= 1.05")])[0].status == "fail"
+
+
+def test_unequal_outputs_without_a_time_per_token_cannot_be_told() -> None:
+    old = [trial("a", 1.0, 0.01, output=512, number=i) for i in range(6)]
+    new = [trial("a", 1.0, None, output=128, number=i, total_s=2.3) for i in range(6)]
+    outcomes = gate(new, old, [parse_rule("total cold 1000 <= 1.05")])
+    assert verdict(outcomes) == "cannot tell" and outcomes[0].ratio is None
+    assert outcomes[0].why.startswith("outputs are 128 and 512 tokens long, and a trial without")

@@ -32,6 +32,7 @@ QUANTITIES = {
     "kv_usage": "kv_usage_peak",
 }
 """Name in a rule -> measurement field."""
+Status = Literal["pass", "fail", "cannot tell"]
 _CONDITIONS = ("cold", "salted", "replay")
 _FORM = "QUANTITY CONDITION TIER [ROUTE] <= RATIO, e.g. 'ttft cold 564577 <= 1.05'"
 
@@ -66,7 +67,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     tier: int | None
     task: str = ""
     """Empty where no cell answers the rule."""
-    status: Literal["pass", "fail", "cannot tell"]
+    status: Status
     ratio: Estimate | None = None
     samples: int = 0
     """Texts of the smaller side."""
@@ -130,7 +131,7 @@ def gate(new: Iterable[Measurement], baseline: Iterable[Measurement], rules: Seq
     return [outcome for rule in rules for outcome in _rule(rule, found)]
 
 
-def verdict(outcomes: Iterable[Outcome]) -> Literal["pass", "fail", "cannot tell"]:
+def verdict(outcomes: Iterable[Outcome]) -> Status:
     """One failure fails the gate; else one open rule leaves it open."""
     states = {outcome.status for outcome in outcomes}
     return "fail" if "fail" in states else "cannot tell" if "cannot tell" in states else "pass"
@@ -152,42 +153,48 @@ def _rule(rule: Rule, found: Sequence[Comparison]) -> list[Outcome]:
 
 
 def _outcome(rule: Rule, cell: Comparison) -> Outcome:
-    ratio = cell.ratio
-    samples = ratio.samples if ratio else 0
-    unit = "text" if ratio is not None and ratio.trials is not None else "trial"
-    status: Literal["pass", "fail", "cannot tell"] = "cannot tell"
-    more, why = None, ""
-    if ratio is None:
-        why = "the baseline's median is 0: there is no ratio"
-    elif ratio.spread != "interval":
-        more = MINIMUM - samples
-        spread = "a range is no interval" if ratio.spread else f"one {unit} a side"
-        why = f"{spread}: it takes {_more_of(more, unit)} a side"
-    elif ratio.low is None or ratio.high is None:
-        why = "the interval is open"
-    else:
-        low, high = (ratio.low, ratio.high) if rule.at_most else (-ratio.high, -ratio.low)
-        limit = rule.ratio if rule.at_most else -rule.ratio
-        if low > limit:
-            status, why = "fail", "the whole interval lies beyond the tolerance"
-        elif high <= limit:
-            status = "pass"
-        else:
-            more = _more(ratio, rule.ratio, samples)
-            settling = f"about {_more_of(more, unit)} a side would settle it" if more else ""
-            needed = settling or "it sits on the tolerance"
-            why = f"the interval holds the tolerance: {needed}"
+    status, more, why = _judged(rule, cell)
+    if cell.output_tokens is not None:
+        at = f"at {cell.output_tokens:,} output tokens on both sides, since outputs differ"
+        why = f"{why}; {at}" if why else at
     return Outcome(
         rule=rule,
         route=cell.route,
         tier=cell.tier,
         task=cell.task,
         status=status,
-        ratio=ratio,
-        samples=samples,
+        ratio=cell.ratio,
+        samples=cell.ratio.samples if cell.ratio else 0,
         more=more,
         why=why,
     )
+
+
+def _judged(rule: Rule, cell: Comparison) -> tuple[Status, int | None, str]:
+    """Status, texts to add and reason."""
+    ratio = cell.ratio
+    if cell.lacking == "length":
+        return "cannot tell", None, cell.warnings[0]
+    if ratio is None:
+        return "cannot tell", None, "the baseline's median is 0: there is no ratio"
+    unit = "trial" if ratio.trials is None else "text"
+    if ratio.spread != "interval":
+        more = MINIMUM - ratio.samples
+        spread = "a range is no interval" if ratio.spread else f"one {unit} a side"
+        return "cannot tell", more, f"{spread}: it takes {_more_of(more, unit)} a side"
+    if ratio.low is None or ratio.high is None:
+        return "cannot tell", None, "the interval is open"
+    low, high = (ratio.low, ratio.high) if rule.at_most else (-ratio.high, -ratio.low)
+    limit = rule.ratio if rule.at_most else -rule.ratio
+    if low > limit:
+        return "fail", None, "the whole interval lies beyond the tolerance"
+    if high <= limit:
+        return "pass", None, ""
+    settling = _more(ratio, rule.ratio, ratio.samples)
+    needed = "it sits on the tolerance"
+    if settling:
+        needed = f"about {_more_of(settling, unit)} a side would settle it"
+    return "cannot tell", settling, f"the interval holds the tolerance: {needed}"
 
 
 def _more_of(more: int, unit: str) -> str:

@@ -23,11 +23,14 @@ from bench.analysis.statistics import bootstrap
 from bench.analysis.statistics.bootstrap import Floats, Side
 from bench.analysis.statistics.cells import Cell, by_cell, labelled, named, routes_of
 from bench.analysis.statistics.texts import Texts, are_paired, told
+from bench.analysis.statistics.totals import Totals, totals
 from bench.records import Comparison, Estimate, Measurement, RunInfo
 
 Verdict = Literal["higher", "lower", "~", "undecided"]
-Lacking = Literal["test", "interval", "both", "trials"]
-MARKS: dict[Lacking | None, str] = {"test": "~t", "interval": "~i", "both": "~", "trials": "?", None: ""}
+Lacking = Literal["test", "interval", "both", "trials", "length"]
+MARKS: dict[Lacking | None, str] = {
+    "test": "~t", "interval": "~i", "both": "~", "trials": "?", "length": "?n", None: "",
+}  # fmt: skip
 """How tables show which condition of a difference is not met."""
 
 QUANTITIES = (
@@ -101,30 +104,46 @@ def compare_cell(
 def _quantity(
     cell: Cell, quantity: str, route: tuple[str, list[Measurement]], base: tuple[str, list[Measurement]]
 ) -> Comparison:
-    left, right = Texts(route[1]), Texts(base[1])
-    is_paired = are_paired(left, right)
-    a, b = _digits(left.column(quantity)), _digits(right.column(quantity))
-    if is_paired:
-        b = b[[right.keys.index(key) for key in left.keys]]
-    sides = Side((a,), 0), Side((b,), 1)
-    trials = min(len(route[1]), len(base[1]))
-    p, test = _test(a, b, is_paired)
-    ratio = _told(bootstrap.two_sides(_ratio, *sides, paired=is_paired), trials) if (b > 0).all() else None
-    difference = _told(bootstrap.two_sides(np.subtract, *sides, paired=is_paired), trials)
-    if p is None:
-        verdict: Verdict = "undecided"
-        lacking: Lacking | None = "trials"
-        warnings = [_too_few((a.size, b.size), (len(route[1]), len(base[1])))]
-    else:
-        apart = _apart(difference, 0.0) if ratio is None else _apart(ratio, 1.0)
-        verdict, lacking, warnings = _verdict(p, apart)
-    return Comparison(
+    one = Comparison(
         route=route[0],
         base=base[0],
         tier=cell.tier,
         condition=cell.condition,
         task=cell.task,
         quantity=quantity,
+        verdict="undecided",
+    )
+    found = totals(route[1], base[1]) if quantity == "total_s" else None
+    if isinstance(found, str):
+        return structs.replace(one, lacking="length", warnings=(found,))
+    left, right = Texts(route[1]), Texts(base[1])
+    if found is None:
+        found = Totals(left.values(quantity), right.values(quantity))
+    is_paired = are_paired(left, right)
+    a, b = _digits(left.medians(found.a)), _digits(right.medians(found.b))
+    if is_paired:
+        b = b[[right.keys.index(key) for key in left.keys]]
+    compared = _compared(one, a, b, is_paired, (len(route[1]), len(base[1])))
+    notes = (found.note,) if found.note else ()
+    return structs.replace(compared, output_tokens=found.output_tokens, warnings=(*notes, *compared.warnings))
+
+
+def _compared(one: Comparison, a: Floats, b: Floats, is_paired: bool, trials: tuple[int, int]) -> Comparison:
+    """Adds what the values of two sides, one a text, say of each other."""
+    sides = Side((a,), 0), Side((b,), 1)
+    p, test = _test(a, b, is_paired)
+    fewest = min(trials)
+    ratio = _told(bootstrap.two_sides(_ratio, *sides, paired=is_paired), fewest) if (b > 0).all() else None
+    difference = _told(bootstrap.two_sides(np.subtract, *sides, paired=is_paired), fewest)
+    if p is None:
+        verdict: Verdict = "undecided"
+        lacking: Lacking | None = "trials"
+        warnings = [_too_few((a.size, b.size), trials)]
+    else:
+        apart = _apart(difference, 0.0) if ratio is None else _apart(ratio, 1.0)
+        verdict, lacking, warnings = _verdict(p, apart)
+    return structs.replace(
+        one,
         ratio=ratio,
         paired_ratio=bootstrap.median(a / b) if is_paired and (b > 0).all() else None,
         difference=difference,
