@@ -1,21 +1,22 @@
 """One metrics page -> canonical values.
 
-A page is foreign text: its size is bounded, a bad line costs that line alone, NaN and infinity are
-absent. A page is first cut down to the families a dialect knows (a vLLM page of 57 kB holds some
-sixty lines of them), and only these go through prometheus_client's parser.
+A page is foreign text: its size is bounded, a bad line costs its family alone (and not even that where
+the line stands again and whole), NaN and infinity are absent. A page is first cut down to the families
+a dialect knows (a vLLM page of 57 kB holds some sixty lines of them), and only these go through
+prometheus_client's parser.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.engines.base import Alias, Dialect
+from bench.engines.base import Alias, Dialect, Values
 
 MAX_CHARS = 16_000_000
 MAX_BAD_LINES = 20
@@ -33,6 +34,9 @@ class Page(Struct, frozen=True, kw_only=True):
     """Canonical name -> value; a metric that is not on the page is not in here."""
     info: dict[str, str] = {}
     """Labels of the engine's configuration family, as they stand."""
+    unknown: tuple[str, ...] = ()
+    """Canonical names, without suffix, that stand on the page and are not in `values` because not all of
+    their lines could be read: a sum without one of them would look like a fall."""
     bad_lines: tuple[str, ...] = ()
     """Lines of needed families that could not be read, at most twenty, cut to 200 characters."""
     problem: str | None = None
@@ -54,16 +58,20 @@ def read_page(text: str, dialect: Dialect, headers: Mapping[str, str] | None = N
     groups, others = _needed_lines(text, wanted)
     samples: dict[str, list[tuple[Labels, float]]] = {}
     bad: list[str] = []
+    lossy: set[str] = set()
     for sample, lines in groups.items():
         parsed, broken = _parse(lines)
         samples[sample] = parsed
         bad += [line[:200] for line in broken]
-    values = _values(dialect, samples)
+        if broken and _loses(lines, broken):
+            lossy.add(sample)
+    values, unknown = _values(dialect, samples, lossy)
     start = _start_header(headers)
     if start is not None:
         values.setdefault("process_start", start)
     return Page(
         values=values,
+        unknown=tuple(sorted(unknown)),
         info=_info(dialect, samples),
         bad_lines=tuple(bad[:MAX_BAD_LINES]),
         problem=_problem(dialect, groups, samples, bad, others),
@@ -124,24 +132,41 @@ def _parse(lines: list[str]) -> tuple[list[tuple[Labels, float]], list[str]]:
     return good, bad
 
 
+def _loses(lines: list[str], broken: list[str]) -> bool:
+    """Whether a family lacks a series: one of its broken lines has no whole line of the same labels."""
+    if len(broken) > MAX_BAD_LINES:
+        return True
+    bad = set(broken)
+    whole = tuple(line.rpartition("}")[0] or line.split(" ")[0] for line in lines if line not in bad)
+    return not all(line.startswith(whole) for line in broken)
+
+
 def _samples(text: str) -> list[tuple[Labels, float]]:
     return [(s.labels, s.value) for family in text_string_to_metric_families(text) for s in family.samples]
 
 
-def _values(dialect: Dialect, samples: Mapping[str, list[tuple[Labels, float]]]) -> dict[str, float]:
+def _values(
+    dialect: Dialect, samples: Mapping[str, list[tuple[Labels, float]]], lossy: set[str]
+) -> tuple[dict[str, float], set[str]]:
+    """Values by canonical name, and the names whose samples are among the lossy ones."""
     values: dict[str, float] = {}
+    unknown: set[str] = set()
     done: set[str] = set()
     for alias in dialect.aliases:
         if alias.name in done:
             continue
         endings = ("_sum", "_count") if alias.kind == "histogram" else ("",)
+        if lossy and any(alias.sample + ending in lossy for ending in endings):
+            unknown.add(alias.name)
+            done.add(alias.name)
+            continue
         for ending in endings:
             found = _merge(alias, samples.get(alias.sample + ending, []), dialect.replica_labels)
             for suffix, value in found.items():
                 values[alias.name + ending + suffix] = value
             if found:
                 done.add(alias.name)
-    return values
+    return values, unknown
 
 
 def _merge(
@@ -174,6 +199,18 @@ def _counts(alias: Alias, labels: Labels) -> bool:
 def _info(dialect: Dialect, samples: Mapping[str, list[tuple[Labels, float]]]) -> dict[str, str]:
     found = samples.get(dialect.info_family or "", [])
     return dict(found[0][0]) if found else {}
+
+
+def without(values: Values, unknown: Sequence[str]) -> Values:
+    """`values` without those of the names in `unknown`, whatever their suffix."""
+    if not unknown:
+        return values
+    return {name: value for name, value in values.items() if _family(name) not in unknown}
+
+
+def _family(name: str) -> str:
+    """The name that a value has its own from: `ttft` of `ttft_sum`, `a_per_pos` of `a_per_pos.0`."""
+    return name.partition(".")[0].removesuffix("_sum").removesuffix("_count")
 
 
 def _start_header(headers: Mapping[str, str] | None) -> float | None:

@@ -106,6 +106,9 @@ class Scrape(Struct, frozen=True, kw_only=True):
     Per-position counters are `accepted_tokens_per_pos.0`, `.1`, ..."""
     info: dict[str, str] = {}
     """Labels of the engine's configuration family (`cache_config_info`), as they stand."""
+    unknown: tuple[str, ...] = ()
+    """Canonical names, without suffix, that stand on the page and could not be read in full: neither in
+    `values` nor absent."""
     problem: str | None = None
     """Why there is no (complete) page."""
 

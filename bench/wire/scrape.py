@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from msgspec import Struct
 
 from bench.engines.base import Dialect
-from bench.engines.metrics import read_page
+from bench.engines.metrics import read_page, without
 from bench.errors import EngineError
 from bench.records import Scrape, Usage
 from bench.wire.client import Client, Reply
@@ -71,6 +71,7 @@ def _read(reply: Reply, dialect: Dialect) -> Scrape:
         took_ns=reply.took_ns,
         status=reply.status,
         values=page.values,
+        unknown=page.unknown,
         info=page.info,
         problem=page.problem,
     )
@@ -164,7 +165,7 @@ async def wait_settled(
             return False if page.status in (None, 503) else None
         fell = any(page.values.get(name, before.values[name]) < before.values[name] for name in counters)
         if not failed and not fell:
-            return dialect.settled(before.values, page.values, usage)
+            return dialect.settled(before.values, without(page.values, before.unknown), usage)
         still_s = rest.seconds(page)
         if not still_s or _is_idle(page, dialect, still_s) is False:
             return False

@@ -43,6 +43,20 @@ def test_what_fell_or_vanished_has_no_rise() -> None:
     assert moved.get("drafts") is None
 
 
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_what_one_page_has_in_unreadable_lines_is_unknown_and_neither_fell_nor_vanished(place: str) -> None:
+    counts = {"drafts": 3.0, "ttft_sum": 1.5, "ttft_count": 2.0, "accepted_tokens_per_pos.0": 4.0}
+    whole = page(**counts)
+    torn = Scrape(
+        at_ns=0, took_ns=0, values={"drafts": 3.0}, unknown=("accepted_tokens_per_pos", "ttft"), problem="2"
+    )
+    moved = difference(torn, whole, VLLM) if place == "before" else difference(whole, torn, VLLM)
+    assert (moved.values, moved.fell, moved.vanished) == ({"drafts": 0}, (), ())
+    assert moved.absence("ttft", "no") == "a line of it on the metrics page cannot be read"
+    assert moved.absence("queue", "no such histogram") == "no such histogram"
+    assert Deltas(why="no page").absence("ttft", "no") == "no page"
+
+
 @pytest.mark.parametrize(
     ("before", "after", "why"),
     [

@@ -288,6 +288,28 @@ def test_counters_that_fall_to_another_height_are_several_replicas() -> None:
     assert ids(of(one))[0] == ["replicas"]
 
 
+def torn(whole: Scrape | None) -> Scrape:
+    """The page with a line of prompt tokens that cannot be read."""
+    assert whole is not None
+    left = {name: value for name, value in whole.values.items() if name != "prompt_tokens"}
+    return msgspec.structs.replace(whole, values=left, unknown=("prompt_tokens",), problem="1 line(s)")
+
+
+def test_a_line_that_cannot_be_read_is_no_restart_and_no_foreign_traffic() -> None:
+    one = good()
+    assert ids(of(msgspec.structs.replace(one, before=torn(one.before)))) == ([], [])
+    assert ids(of(msgspec.structs.replace(one, after=torn(one.after)))) == ([], [])
+
+
+def test_a_page_with_such_a_line_between_two_exchanges_is_no_restart_either() -> None:
+    cold = good()
+    assert cold.after is not None
+    ours = {"requests_finished": 1, "generation_tokens": 64, "prompt_tokens": 1000, "cached_tokens": 992}
+    after = {name: value + ours.get(name, 0) for name, value in cold.after.values.items()}
+    replay = exchange("replay", cached=992, ttft_ms=100, before=torn(cold.after), after=page(**after))
+    assert ids(measure(cold, replay, info=run(facts=B16))) == ([], [])
+
+
 def test_a_process_start_that_comes_back_is_several_replicas() -> None:
     def at(start: float, tokens: float) -> Scrape:
         return page(process_start=start, generation_tokens=tokens, prompt_tokens=tokens)

@@ -151,7 +151,7 @@ def test_not_a_number_and_infinity_are_absent() -> None:
     assert read_page(text, get("vllm")).values == {"waiting": 2}
 
 
-def test_a_bad_line_costs_that_line_alone() -> None:
+def test_a_line_that_cannot_be_read_leaves_its_family_unknown_and_no_other() -> None:
     text = text_of("vllm-0.32-mtp4/metrics_3_after_replay.prom")
     good = read_page(text, get("vllm")).values
     broken = text.replace(
@@ -160,9 +160,42 @@ def test_a_bad_line_costs_that_line_alone() -> None:
     )
     assert broken != text
     page = read_page(broken, get("vllm"))
-    assert page.values == good
+    assert page.unknown == ("cached_tokens", "external_cached_tokens")  # both are read from that family
+    assert page.values == {name: good[name] for name in good if name not in page.unknown}
     assert len(page.bad_lines) == 1
     assert "1 line(s)" in (page.problem or "")
+
+
+def rank(number: int, name: str = "generation_tokens_total", value: str = "5") -> str:
+    return f'vllm:{name}{{engine="{number}",model_name="m"}} {value}\n'
+
+
+def test_a_torn_line_of_one_rank_makes_the_sum_over_ranks_unknown() -> None:
+    whole = rank(0) + rank(1) + rank(0, "prompt_tokens_total")
+    torn = read_page(whole.replace('engine="1",model_name="m"} 5', 'engine="1",mod'), get("vllm"))
+    assert (torn.values, torn.unknown) == ({"prompt_tokens": 5}, ("generation_tokens",))
+    value = read_page(whole + rank(10, value="5x"), get("vllm"))  # no copy of rank 1
+    assert value.unknown == ("generation_tokens",)
+
+
+def test_a_torn_copy_of_a_line_that_stands_whole_costs_nothing() -> None:
+    copies = rank(1).partition("}")[0] + "\n" + rank(0, value="")
+    page = read_page(rank(0) + copies + rank(1), get("vllm"))
+    assert (page.values, page.unknown, len(page.bad_lines)) == ({"generation_tokens": 10}, (), 2)
+
+
+def test_half_a_histogram_is_unknown() -> None:
+    text = "vllm:time_to_first_token_seconds_sum 1.x\nvllm:time_to_first_token_seconds_count 3\n"
+    page = read_page(text, get("vllm"))
+    assert (page.values, page.unknown) == ({}, ("ttft",))
+
+
+def test_an_older_name_does_not_stand_in_for_one_that_cannot_be_read() -> None:
+    both = "vllm:kv_cache_usage_perc {}\nvllm:gpu_cache_usage_perc {}\n"
+    torn = read_page(both.format("0.5x", "0.25"), get("vllm"))
+    assert (torn.values, torn.unknown) == ({}, ("kv_usage",))
+    whole = read_page(both.format("0.5", "0.25x"), get("vllm"))
+    assert (whole.values, whole.unknown) == ({"kv_usage": 0.5}, ())
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,20 @@ def test_settled_is_when_all_of_our_tokens_and_our_end_are_counted() -> None:
     assert (wait.reached, wait.last, len(time.pauses)) == (True, DONE, 2)
 
 
+def test_a_counter_that_could_not_be_read_before_is_not_taken_for_one_that_started_at_zero() -> None:
+    left = {name: value for name, value in BEFORE.values.items() if name != "requests_finished"}
+    before = Scrape(at_ns=0, took_ns=0, status=200, values=left, unknown=("requests_finished",))
+    early = page(**BEFORE.values | {"requests_finished": BEFORE.values["requests_finished"] + 1})
+    wait, _ = settle(before, early, DONE)
+    assert (wait.reached, wait.last) == (True, DONE)
+
+
+def test_a_page_with_a_torn_line_says_which_name_is_unknown() -> None:
+    torn = PAGE.replace('generation_tokens_total{engine="0"} 96.0', "generation_tokens_total{eng")
+    page, _ = fetch(lambda r: httpx.Response(200, text=torn))
+    assert (page.values, page.unknown) == ({"running": 1, "waiting": 0}, ("generation_tokens",))
+
+
 def test_what_never_settles_is_given_up() -> None:
     wait, _ = settle(BEFORE, PARTLY)
     assert (wait.reached, wait.waited_s) == (False, 1.0)

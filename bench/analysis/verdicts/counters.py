@@ -1,7 +1,8 @@
 """From two metrics pages to what one exchange moved.
 
 A counter that is on neither page is absent, not zero; one that is new on a readable second page
-started at zero; one that fell or vanished says nothing about the exchange and much about the server.
+started at zero; one that fell or vanished says nothing about the exchange and much about the server;
+one that either page has in lines that cannot be read is unknown, and neither fell nor vanished.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from bench.engines.base import Dialect
+from bench.engines.metrics import without
 from bench.records import Scrape, ServerFacts
 
 _LEVELS = {
@@ -42,6 +44,8 @@ class Deltas(Struct, frozen=True, kw_only=True):
     """Why there are no values at all."""
     slack: dict[str, float] = {}
     """How far a rise may be off because the engine prints few digits."""
+    unknown: tuple[str, ...] = ()
+    """Names, without suffix, that one of the pages has in lines that cannot be read."""
 
     def get(self, name: str) -> float | None:
         """Rise of a counter, or None."""
@@ -52,19 +56,27 @@ class Deltas(Struct, frozen=True, kw_only=True):
         rise = self.values.get(name)
         return None if rise is None else round(rise)
 
+    def absence(self, name: str, otherwise: str) -> str:
+        """Why a counter has no rise."""
+        if self.why is None and name in self.unknown:
+            return "a line of it on the metrics page cannot be read"
+        return self.why or otherwise
+
 
 def difference(before: Scrape | None, after: Scrape | None, dialect: Dialect) -> Deltas:
     """Rises between two pages of one server."""
     why = _unreadable(before, "before") or _unreadable(after, "after")
     if before is None or after is None or why:
         return Deltas(why=why or "no metrics page")
+    unknown = tuple(sorted({*before.unknown, *after.unknown}))
+    first, last = without(before.values, unknown), without(after.values, unknown)
     values: dict[str, float] = {}
     slack: dict[str, float] = {}
     fell: list[str] = []
-    for name, later in after.values.items():
+    for name, later in last.items():
         if name in _LEVELS:
             continue
-        earlier = before.values.get(name, 0.0)
+        earlier = first.get(name, 0.0)
         off = rounding(earlier, dialect.digits) + rounding(later, dialect.digits)
         if later < earlier:
             fell.append(name)
@@ -72,10 +84,11 @@ def difference(before: Scrape | None, after: Scrape | None, dialect: Dialect) ->
         values[name] = later - earlier
         if off:
             slack[name] = off
-    vanished = tuple(n for n in before.values if n not in after.values and n not in _LEVELS)
+    vanished = tuple(n for n in first if n not in last and n not in _LEVELS)
     if not values and not fell and not vanished:
-        return Deltas(why=f"the metrics page has no counter of {dialect.name}")
-    return Deltas(values=values, fell=tuple(fell), vanished=vanished, slack=slack)
+        legible = "legible " if unknown else ""
+        return Deltas(why=f"the metrics page has no {legible}counter of {dialect.name}", unknown=unknown)
+    return Deltas(values=values, fell=tuple(fell), vanished=vanished, slack=slack, unknown=unknown)
 
 
 def _unreadable(scrape: Scrape | None, which: str) -> str | None:

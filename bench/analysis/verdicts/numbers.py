@@ -120,7 +120,7 @@ def _speculation_fields(draft: Draft, sources: dict[str, str], absent: dict[str,
     drafts, drafted, accepted = counted.drafts, counted.draft_tokens, counted.accepted_tokens
     for name, value in (("drafts", drafts), ("draft_tokens", drafted), ("accepted_tokens", accepted)):
         if value is None:
-            absent[name] = draft.deltas.why or "the engine does not count it"
+            absent[name] = draft.deltas.absence(name, "the engine does not count it")
         else:
             sources[name] = counted.drafts_source if name == "drafts" else counted.source
     places = counted.per_position
@@ -172,7 +172,7 @@ def _server_fields(draft: Draft, sources: dict[str, str], absent: dict[str, str]
         value = own if own is not None else mean_of_one(deltas, metric)
         found[name] = value
         if value is None:
-            absent[name] = deltas.why or "the engine does not report it for one request alone"
+            absent[name] = deltas.absence(metric, "the engine does not report it for one request alone")
         else:
             sources[name] = "reply" if own is not None else f"histogram {metric}"
     series = exchange.samples
@@ -195,7 +195,7 @@ def _server_fields(draft: Draft, sources: dict[str, str], absent: dict[str, str]
         absent["kv_usage_mean"] = unseen
     found["preemptions"] = deltas.count("preemptions")
     if found["preemptions"] is None:
-        absent["preemptions"] = deltas.why or "the engine does not count them"
+        absent["preemptions"] = deltas.absence("preemptions", "the engine does not count them")
     return found
 
 
