@@ -231,7 +231,7 @@ def _says_point(texts: Sequence[str]) -> bool:
 def comparison_table(found: Sequence[Comparison]) -> str:
     """New against base, one row a quantity, called as in the rules of `gate`."""
     from bench.analysis.decisions.gate import QUANTITIES
-    from bench.analysis.statistics.compare import MARKS
+    from bench.analysis.statistics.compare import MARKS, by_chance
 
     words = {field: word for word, field in QUANTITIES.items()}
     tasks = several([one.task for one in found])
@@ -258,7 +258,9 @@ def comparison_table(found: Sequence[Comparison]) -> str:
     keys = [text for mark, text in _KEYS.items() if any(row[-4] == mark for row in rows)]
     if any(row[-3].endswith(" pp") for row in rows):
         keys.append("pp: percentage points")
-    key = "\n\n" + "\n".join(keys) if keys else ""
+    chance = by_chance(found)
+    keys += [f"{chance}."] if chance else []
+    key = "\n\n" + "\n".join(map(filled, keys)) if keys else ""
     return table(head, rows) + notes(_comparison_texts(found, words), cells) + key
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.analysis.statistics.compare import MARKS, Lacking
+from bench.analysis.statistics.compare import MARKS, Lacking, by_chance
 from bench.records import Comparison, Estimate
 from bench.report import sources
 from bench.report.content import Content
@@ -44,13 +44,15 @@ def table_of(content: Content) -> Table | None:
 
 
 def note_of(content: Content) -> str:
-    """How to read the ratios, with the marks that stand among them."""
+    """How to read the ratios: the marks that stand among them, and what chance alone would show."""
     marks = {one.lacking for one in content.comparisons if one.quantity in COMPARED}
     lengths = sorted({one.output_tokens for one in content.comparisons if one.output_tokens is not None})
     at = f"totals of unequal outputs at {' or '.join(f'{n:,}' for n in lengths)} tokens" if lengths else ""
+    chance = by_chance(one for one in content.comparisons if one.quantity in COMPARED)
     return "; ".join(
         ["ratios of medians with their spread", *([at] if at else [])]
         + [text for mark, text in _MEANING.items() if mark in marks]
+        + ([chance] if chance else [])
     )
 
 

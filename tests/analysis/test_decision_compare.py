@@ -6,7 +6,7 @@ from decision_samples import invalid, study, trial
 from msgspec import structs
 from scipy import stats
 
-from bench.analysis.statistics.compare import across, compare, differences, rank_sum, signed_rank
+from bench.analysis.statistics.compare import across, by_chance, compare, differences, rank_sum, signed_rank
 from bench.records import PromptSettings, Route, RunInfo, ServerFacts, Speculation, Suite
 
 
@@ -215,3 +215,20 @@ def test_totals_that_cannot_be_reckoned_at_one_length_are_not_compared(missing: 
         None,
     )
     assert len(total.warnings) == 1
+
+
+def test_what_chance_alone_would_show_is_told_with_the_number_of_comparisons() -> None:
+    rows = [
+        row
+        for tier, ratio in ((1000, 1.0), (2000, 2.0))
+        for route, factor in (("a", ratio), ("b", 1.0))
+        for row in study(route, 10 * factor, 0.02, 6, np.random.default_rng(tier + len(route)), tier=tier)
+    ]
+    found = [one for one in compare(rows, "b") if one.quantity in ("ttft_s", "decode_tok_s")]
+    # four comparisons, the TTFT of one tier differs; 4 x 5% = 0.2
+    assert by_chance(found) == (
+        "1 of 4 comparisons shows a difference; of as many between equal routes up to 0.2 would by chance "
+        "(5% each)"
+    )
+    assert by_chance(compare(rows[:4] + rows[6:10], "b")) is None
+    assert by_chance([]) is None

@@ -66,6 +66,23 @@ def compare(measurements: Iterable[Measurement], base: str | None = None) -> lis
     return found
 
 
+def by_chance(found: Iterable[Comparison]) -> str | None:
+    """How many of several comparisons show a difference, beside how many would between equal routes.
+
+    Each comparison keeps its own 5%: corrected for their number (Holm), twelve comparisons of six pairs could
+    show nothing, since the smallest p of six pairs is 0.031. `None` where nothing was tested.
+    """
+    tested = [one for one in found if one.p_value is not None]
+    if not tested:
+        return None
+    shown = sum(one.verdict in ("higher", "lower") for one in tested)
+    what = "1 comparison" if len(tested) == 1 else f"{len(tested):,} comparisons"
+    return (
+        f"{shown:,} of {what} {'shows' if shown == 1 else 'show'} a difference; of as many between equal "
+        f"routes up to {SIGNIFICANT * len(tested):.2g} would by chance ({SIGNIFICANT:.0%} each)"
+    )
+
+
 def across(base: Iterable[Measurement], new: Iterable[Measurement]) -> list[Comparison]:
     """Every route of `new` against the route of the same name in `base`, e.g. before and after an upgrade.
 
