@@ -66,12 +66,11 @@ class _Asked(NamedTuple):
     as_json: bool
 
     def for_runs_alone(self) -> list[str]:
-        """The options given that mean nothing for a watch, which has no routes, trials or plots."""
+        """The options given that mean nothing for a watch, which has no routes and no trials."""
         given = {
             "--base": self.base is not None,
             "--reused": self.reuse is not None,
             "--all": self.show_all,
-            "--no-plots": not self.plots,
         }
         return [name for name, is_given in given.items() if is_given]
 
@@ -106,7 +105,7 @@ def _is_watch(path: Path) -> bool:
 
 
 def _report_watch(path: Path, folder: Path, asked: _Asked) -> None:
-    """A watch has a report of its own kind: no routes, no statistics over trials, no plots."""
+    """A watch has a report of its own kind: no routes, no statistics over trials."""
     from bench.cli.layout import hanging
     from bench.report.watch.content import collect_watch
     from bench.report.watch.export import watch_json
@@ -114,10 +113,10 @@ def _report_watch(path: Path, folder: Path, asked: _Asked) -> None:
     from bench.report.write import write_watch
 
     if ignored := asked.for_runs_alone():
-        said = f"ignored: {', '.join(ignored)} (a watch has no routes, trials or plots)"
+        said = f"ignored: {', '.join(ignored)} (a watch has no routes and no trials)"
         print(hanging(f"{path}: ", said), file=sys.stderr)
     content = collect_watch(path)
-    written = write_watch(content, folder)
+    written = write_watch(content, folder, plots=asked.plots)
     if asked.as_json:
         print(watch_json(content).decode(), end="")
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench.analysis.watch.journal import is_watch
 from bench.errors import JournalError
@@ -11,6 +12,9 @@ from bench.journal import read_info, write_atomically
 from bench.report import export, markdown
 from bench.report.content import Content, collect
 from bench.report.watch.content import WatchContent, collect_watch
+
+if TYPE_CHECKING:  # its pictures cost more to import than most reports to write
+    from bench.report.plots import Plot
 
 
 def write_report(run_dir: Path, *, plots: bool = True) -> list[Path]:
@@ -23,7 +27,7 @@ def write_report(run_dir: Path, *, plots: bool = True) -> list[Path]:
     Raises `JournalError` when `run_dir` is no run, is damaged, or cannot be written.
     """
     if is_watch(read_info(run_dir)):
-        return write_watch(collect_watch(run_dir), run_dir)
+        return write_watch(collect_watch(run_dir), run_dir, plots=plots)
     return write_content(collect([run_dir]), run_dir, plots=plots)
 
 
@@ -32,9 +36,9 @@ def write_content(content: Content, folder: Path, *, plots: bool = True) -> list
     return _write(files(content, plots=plots), folder)
 
 
-def write_watch(content: WatchContent, folder: Path) -> list[Path]:
+def write_watch(content: WatchContent, folder: Path, *, plots: bool = True) -> list[Path]:
     """Writes the report of a watch into `folder`."""
-    return _write(watch_files(content), folder)
+    return _write(watch_files(content, plots=plots), folder)
 
 
 def _write(made: Iterable[tuple[str, bytes]], folder: Path) -> list[Path]:
@@ -50,15 +54,18 @@ def _write(made: Iterable[tuple[str, bytes]], folder: Path) -> list[Path]:
     return written
 
 
-def watch_files(content: WatchContent) -> Iterator[tuple[str, bytes]]:
+def watch_files(content: WatchContent, *, plots: bool = True) -> Iterator[tuple[str, bytes]]:
     """Name and bytes of each file of a watch's report."""
     from bench.report.watch import export as watch_export
     from bench.report.watch import render
+    from bench.report.watch.figures import draw
 
-    yield "report.md", render.markdown(content).encode()
+    pictures = draw(content) if plots else []
+    yield "report.md", render.markdown(content, pictures).encode()
     yield "watched.csv", watch_export.watched_csv(content).encode()
     yield "summary.json", watch_export.watch_json(content)
-    yield "report.html", render.html(content).encode()
+    yield from _pictures(pictures)
+    yield "report.html", render.html(content, pictures).encode()
 
 
 def files(content: Content, *, plots: bool = True) -> Iterator[tuple[str, bytes]]:
@@ -74,7 +81,11 @@ def files(content: Content, *, plots: bool = True) -> Iterator[tuple[str, bytes]
     parquet = export.measurements_parquet(content, table)
     if parquet is not None:
         yield "measurements.parquet", parquet
-    for plot in pictures:
+    yield from _pictures(pictures)
+    yield "report.html", html.render(content, pictures).encode()
+
+
+def _pictures(plots: Iterable[Plot]) -> Iterator[tuple[str, bytes]]:
+    for plot in plots:
         yield f"plots/{plot.name}.png", plot.png
         yield f"plots/{plot.name}.svg", plot.svg.encode()
-    yield "report.html", html.render(content, pictures).encode()

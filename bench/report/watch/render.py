@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup, escape
 
 from bench.report import sources
 from bench.report.escape import markdown as safe
@@ -13,19 +16,24 @@ from bench.report.told import Table, Told
 from bench.report.watch import tables, words
 from bench.report.watch.content import WatchContent
 
+if TYPE_CHECKING:
+    from bench.report.plots import Plot
+
 MARKDOWN_ROWS = 100
 """Rows of a table that is to be pasted; watched.csv has all."""
 HTML_ROWS = 1_000
+PLOTTED = "The numbers of watched.csv. Witness: the server's own account; see Where the numbers come from."
 
 
-def markdown(content: WatchContent) -> str:
-    """The whole report.md."""
+def markdown(content: WatchContent, plots: Sequence[Plot] = ()) -> str:
+    """The whole report.md; the plots lie in `plots/` beside it."""
     parts = [
         f"# Watched: {safe(content.path)}",
         f"{safe(words.state_line(content), 1000)} Begun {safe(content.info.created_at)}.",
         sections_of(tables.totals_table(content)),
         sections_of(tables.spread_table(content)),
         sections_of(tables.machine_table(content)),
+        "\n\n".join(f"![{plot.title}](plots/{plot.name}.png)" for plot in plots),
         sections_of(tables.alone_table(content, MARKDOWN_ROWS)),
         _list("Missing numbers", words.missing_lines(content)),
         sections_of(tables.windows_table(content, MARKDOWN_ROWS)),
@@ -41,7 +49,7 @@ def markdown(content: WatchContent) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def html(content: WatchContent) -> str:
+def html(content: WatchContent, plots: Sequence[Plot] = ()) -> str:
     """The whole report.html."""
     return page(
         "watch.html.j2",
@@ -54,6 +62,7 @@ def html(content: WatchContent) -> str:
             "seen": _present(
                 tables.totals_table(content), tables.spread_table(content), tables.machine_table(content)
             ),
+            "plots": [_plot(plot) for plot in plots],
             "alone": _present(tables.alone_table(content, HTML_ROWS)),
             "missing": words.missing_lines(content),
             "windows": _present(tables.windows_table(content, HTML_ROWS)),
@@ -65,6 +74,14 @@ def html(content: WatchContent) -> str:
             "environment": _environment(content),
         },
     )
+
+
+def _plot(plot: Plot) -> dict[str, str | Markup]:
+    from bench.report.style import inline_svg
+
+    # matplotlib escapes every text it draws.
+    svg = Markup(inline_svg(plot.svg, plot.name, str(escape(plot.title))))  # noqa: S704
+    return {"title": plot.title, "caption": plot.caption, "source": PLOTTED, "svg": svg}
 
 
 def _present(*found: Table | None) -> list[Table]:
