@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 from bench.report import figures, figures_more, figures_time, figures_winner, style
 from bench.report.content import Content
 from bench.report.escape import visible
+from bench.report.words import laws
 
 
 class Plot(Struct, frozen=True, kw_only=True):
@@ -41,7 +42,8 @@ PLOTS: dict[str, tuple[str, str, Draw]] = {
     ),
     "winner_map": (
         "Which route is fastest",
-        "Colour: the fastest route for a prompt and an output. Pale: not certain; hatched: not measured.",
+        "Colour: the fastest route for a prompt and an output. Pale: not certain by the "
+        "scatter of the trials; hatched: not measured.",
         figures_winner.winner_map,
     ),
     "ttft": (
@@ -98,7 +100,8 @@ def draw(content: Content) -> list[Plot]:
     tasks = list(dict.fromkeys(one.task for one in content.measurements))
     found = []
     with style.drawing():
-        for name, (title, caption, function) in PLOTS.items():
+        for name, (title, general, function) in PLOTS.items():
+            caption = general + _caveat(name, content)
             if len(tasks) < 2:
                 found.append(_plot(name, title, caption, function(content)))
             elif name not in BY_TASK:
@@ -110,6 +113,13 @@ def draw(content: Content) -> list[Plot]:
                         figure = function(of_task(content, task))
                         found.append(_plot(f"{name}-{short}", f"{title}: {label}", caption, figure, label))
     return [plot for plot in found if plot is not None]
+
+
+def _caveat(name: str, content: Content) -> str:
+    """What the caption of a plot adds for this content."""
+    if name == "winner_map" and any(len(law.tiers) < 3 for law in laws(content)):
+        return " With two tiers no scatter of a law can be told, only that of the trials."
+    return ""
 
 
 def of_task(content: Content, task: str) -> Content:

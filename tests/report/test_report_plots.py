@@ -68,6 +68,31 @@ def test_one_task_leaves_names_and_captions_as_they_are() -> None:
 
 
 @pytest.mark.usefixtures("drawn_once")
+def test_the_winner_map_of_two_tiers_says_what_its_certainty_knows_of() -> None:
+    two = study("needle")
+    third = tuple(
+        msgspec.structs.replace(
+            one,
+            tier=100_000,
+            prompt_tokens=100_000,
+            ttft_s=(one.ttft_s or 0) * 4,
+            trial_id=f"{one.trial_id}~third",
+        )
+        for one in two.measurements
+        if one.tier == 6_316
+    )
+    three = assemble(runs=two.runs, measurements=(*two.measurements, *third))
+    captions = [
+        next(plot.caption for plot in draw(content) if plot.name == "winner_map") for content in (two, three)
+    ]
+    assert "not certain by the scatter of the trials" in captions[1]
+    assert (
+        captions[0]
+        == captions[1] + " With two tiers no scatter of a law can be told, only that of the trials."
+    )
+
+
+@pytest.mark.usefixtures("drawn_once")
 def test_tasks_with_equal_names_in_other_folders_have_files_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
