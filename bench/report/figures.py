@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from bench.analysis.verdicts.firstreplay import is_first_miss
 from bench.records import Crossover, Measurement
 from bench.report import style
 from bench.report.choice import spans
@@ -197,7 +198,8 @@ def dots(axis: Axes, points: Sequence[tuple[float, float]], color: str, marker: 
 
 
 def valid_of(content: Content) -> list[Measurement]:
-    return [one for one in content.measurements if one.verdict.valid]
+    """What is drawn: a first replay that missed is neither cold nor a replay that hits."""
+    return [one for one in content.measurements if one.verdict.valid and not is_first_miss(one)]
 
 
 def state_of(one: Measurement) -> State:

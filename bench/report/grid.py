@@ -6,6 +6,7 @@ from collections import Counter
 
 from msgspec import Struct
 
+from bench.analysis.verdicts.firstreplay import is_first_miss
 from bench.records import Estimate, Measurement
 from bench.report.content import Cell, Content
 from bench.report.escape import visible
@@ -113,10 +114,13 @@ def _behind(estimate: Estimate) -> str:
 def _verdict(cell: Cell, notes: _Notes) -> Value:
     summary, total = cell.summary, cell.summary.valid + cell.summary.invalid
     fallback = any(m.verdict.speculation in {"fallback", "off"} for m in cell.valid)
+    missed = sum(map(is_first_miss, cell.valid))
+    some = f"{missed} " if missed < summary.valid else ""
+    remark = ", fallback" * fallback + f", {some}not reused" * (missed > 0)
     if not summary.invalid:
-        text = f"{summary.valid} ok" + (", fallback" if fallback else "")
+        text = f"{summary.valid} ok{remark}"
     elif summary.valid:
-        text = f"{summary.valid}/{total} ok" + (", fallback" if fallback else "")
+        text = f"{summary.valid}/{total} ok{remark}"
     else:
         text = "invalid"
     if summary.invalid:

@@ -41,10 +41,19 @@ class Books:
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
 
     def recall(self, entries: Iterator[Entry]) -> None:
-        """Takes in what earlier sessions of this run have done."""
+        """Takes in what earlier sessions of this run have done. What waits for a replay still waits."""
         for entry in entries:
             self._take_in(entry)
-        self._judged(self._measurer.end())
+        self._judged(self._measurer.close_wave())
+
+    @property
+    def undecided(self) -> str | None:
+        """Id of a trial, a first replay that missed, whose verdict waits for the next one of its prompt."""
+        return self._measurer.undecided
+
+    def decide(self) -> None:
+        """No more replays of the prompt at hand follow: what waited for one is judged without."""
+        self._judged(self._measurer.decide())
 
     async def append(self, entries: Sequence[Entry]) -> None:
         """Into the journal, and from there into the books; returns when it is on the disk."""
@@ -84,7 +93,7 @@ class Books:
         if entry.purpose == "trial":
             self._judged(self._measurer.take(entry))
         else:
-            self._measurer.skip(entry)
+            self._judged(self._measurer.skip(entry))
             self._warmed_up(entry)
 
     def _warmed_up(self, exchange: Exchange) -> None:
@@ -95,6 +104,7 @@ class Books:
     def _judged(self, found: Sequence[Measurement]) -> None:
         """Counts what was measured, and says what is invalid: a wave in one line."""
         blamed: dict[str, dict[str, None]] = {}
+        self.ledger.undecided = self._measurer.undecided
         self.ledger.note_measured(found)
         for one in found:
             self.outlook.measured(one)

@@ -47,6 +47,8 @@ class Ledger:
         self._valid: set[str] = set()
         self._counted: dict[str, bool] = {}  # whether the last measurement of a trial was an attempt
         self._sent: dict[str, Sent] = {}
+        self.undecided: str | None = None
+        """Trial that was sent, and is judged by what comes next."""
 
     def note_event(self, event: Event) -> None:
         """Counts the start of an attempt, and takes back what a fallen server spoilt."""
@@ -93,7 +95,7 @@ class Ledger:
 
     def is_tried(self, trial: Trial) -> bool:
         """At least one attempt came to an end, well or not."""
-        return self._finished[trial.id] > 0
+        return self._finished[trial.id] > 0 or trial.id == self.undecided
 
     def left(self, trials: Iterable[Trial]) -> list[Trial]:
         """The trials that still need an attempt, in order."""

@@ -192,6 +192,7 @@ class Runner:
             await self._send_wanted(group, wanted, fresh=fresh)
         except NotIdle as error:
             await self._care.leave_busy(route, error)
+        self._books.decide()
 
     async def _send_wanted(self, group: Sequence[Trial], wanted: Sequence[Trial], *, fresh: bool) -> None:
         cold, *others = waves(group)
@@ -252,21 +253,20 @@ class Runner:
             self._progress.notes.append(f"route {route}: the cache reset is not proven: {refused or detail}")
 
     async def _send_replays(self, others: Sequence[Wave], due: Sequence[Wave], prompts: list[Prompt]) -> None:
-        """Replays in order; one that is valid already is sent again unmeasured, for its place.
-
-        A server that fails may take the prompts with it: the rest is left for the retry.
-        """
+        """Replays in order; one that is valid already is sent again unmeasured, for its place. A server that
+        fails may take the prompts with it: the rest is left for the retry."""
         route = others[0][0].route
-        faults = self._care.faults[route]
+        faults, last = self._care.faults[route], False
         for wave in others:
-            if self._care.faults[route] != faults:
+            # A first replay that missed is judged by the next one, where there is one.
+            over = last and self._books.undecided is None
+            if over or self._care.faults[route] != faults:
                 return
             if wave[0].condition != "replay" or route in self._care.lost:
                 continue
             purpose: Purpose = "trial" if wave in due else "prime"
             await self._send_wave(wave, prompts, self._next_attempt(wave), purpose)
-            if wave == due[-1]:
-                return
+            last = last or wave == due[-1]
 
     async def _send_salted(self, cold: Wave, wave: Wave, prompts: list[Prompt]) -> None:
         if wave[0].route in self._care.lost:

@@ -148,7 +148,7 @@ class _Reader:
     def _take_exchange(self, exchange: Exchange) -> None:
         self._open.pop((exchange.trial.id, exchange.attempt), None)
         if exchange.purpose != "trial":
-            self._measurer.skip(exchange)
+            self._take_measured(self._measurer.skip(exchange))
             if exchange.purpose == "warmup" and exchange.chunks.at_ns:
                 first_s = exchange.chunks.at_ns[0] / 1e9
                 self._outlook.warmed_up(exchange.trial.route, exchange.prompt.tokens, first_s)

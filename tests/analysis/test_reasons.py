@@ -23,7 +23,7 @@ def test_the_document_is_the_table() -> None:
 def test_every_reason_is_given_somewhere_and_every_given_reason_is_in_the_table() -> None:
     source = "".join(
         (ROOT / "bench" / "analysis" / "verdicts" / f"{name}.py").read_text(encoding="utf-8")
-        for name in ("verdict", "reuse", "speculated", "continuity")
+        for name in ("verdict", "reuse", "speculated", "continuity", "firstreplay")
     )
     literals = set(re.findall(r'"([a-z_]+)"', source))
     assert set(REASONS) <= literals

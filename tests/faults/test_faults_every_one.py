@@ -115,14 +115,14 @@ SAYS: dict[str, Says] = {
     # --- cache
     "salt-ignored": Says(salted={"cold_hit"}, use=""),
     "evicts": Says(replay={"replay_missed"}, use=""),
-    "first-replay-misses": Says(replay={"replay_missed"}, use="", replays=2),
+    "first-replay-misses": Says(replay={"first_replay_missed"}, use="", replays=2),
     "block-by-k": Says(replay={"replay_missed"}, use=""),
     "no-cached-tokens": Says(use=""),
     "counters-stuck": Says(replay={"witnesses_disagree"}, use=""),
     # --- speculation
     "speculation-off": Says(each={"speculation_off"}, use=""),
     "over-limit-no-drafts": over_limit("speculation_off"),
-    "over-limit-zero-accepted": over_limit("speculation_fallback"),
+    "over-limit-zero-accepted": over_limit("drafts_rejected"),
     "warning-per-step": over_limit("speculation_off"),
     "two-engines": EXACT,
     "positions-incomplete": Says(each={"positions_differ"}),

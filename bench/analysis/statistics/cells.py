@@ -18,6 +18,7 @@ import numpy as np
 from msgspec import structs
 
 from bench.analysis.statistics.bootstrap import Floats
+from bench.analysis.verdicts.firstreplay import is_first_miss
 from bench.errors import SuiteError
 from bench.records import Condition, Measurement
 
@@ -87,8 +88,9 @@ def usable(row: Measurement) -> bool:
 
 
 def sound(row: Measurement) -> bool:
-    """Whether nothing is wrong with a measurement."""
-    return row.verdict.valid and row.failure is None
+    """Whether nothing is wrong with a measurement, and it stands for its condition: a first replay that
+    missed as this server's first ones do is summed up by itself alone (`summary.py`)."""
+    return row.verdict.valid and row.failure is None and not is_first_miss(row)
 
 
 def pooled(condition: Condition) -> Condition:

@@ -16,6 +16,7 @@ import numpy as np
 from bench.analysis.statistics import bootstrap
 from bench.analysis.statistics.cells import column, pooled, renamed, sound
 from bench.analysis.statistics.texts import Texts, told
+from bench.analysis.verdicts.firstreplay import is_first_miss
 from bench.records import Condition, Estimate, Level, Measurement
 
 _Key = tuple[str, str, int, Condition, int]
@@ -30,7 +31,7 @@ def levels(measurements: Iterable[Measurement]) -> list[Level]:
     """
     cells: dict[_Key, dict[tuple[str, str], _Wave]] = {}
     for row in renamed(measurements):
-        if row.concurrency > 1 and row.window is None:
+        if (row.concurrency > 1 and row.window is None) or is_first_miss(row):
             continue
         wave = row.window.id if row.window is not None else f"{row.trial_id}#{row.attempt}"
         key = (row.task, row.route, row.tier, pooled(row.condition), row.concurrency)

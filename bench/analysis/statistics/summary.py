@@ -15,6 +15,7 @@ from bench.analysis.statistics import bootstrap
 from bench.analysis.statistics.bootstrap import Floats
 from bench.analysis.statistics.cells import column, labelled, pooled, usable
 from bench.analysis.statistics.texts import Texts
+from bench.analysis.verdicts.firstreplay import is_first_miss
 from bench.records import Condition, Estimate, Measurement, Summary
 
 FIELDS = (
@@ -55,10 +56,14 @@ def summarise(measurements: Iterable[Measurement]) -> list[Summary]:
     return [_summary(key, cells[key]) for key in ordered]
 
 
+def _counts(row: Measurement) -> bool:
+    return usable(row) or is_first_miss(row)
+
+
 def _summary(key: _Key, rows: Sequence[Measurement]) -> Summary:
     route, tier, condition, task, first = key
-    valid = [row for row in rows if usable(row)]
-    excluded = Counter(reason for row in rows if not usable(row) for reason in _reasons(row))
+    valid = [row for row in rows if _counts(row)]
+    excluded = Counter(reason for row in rows if not _counts(row) for reason in _reasons(row))
     estimates: dict[str, Estimate] = {}
     texts = Texts(valid)
     for field in FIELDS:

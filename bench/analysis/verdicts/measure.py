@@ -22,6 +22,7 @@ from bench.analysis.verdicts.counters import (
     mean_of_one,
     speculation,
 )
+from bench.analysis.verdicts.firstreplay import FirstReplays
 from bench.analysis.verdicts.numbers import Draft, Tokens, numbers_of
 from bench.analysis.verdicts.timing import times
 from bench.analysis.verdicts.verdict import judge, judge_wave
@@ -50,22 +51,35 @@ class Measurer:
         self._routes: dict[str, RouteHistory] = {}
         self._order = 0
         self._waves = WaveBook()
-        self._overdue: list[Measurement] = []
+        self._first = FirstReplays()
 
     def take(self, exchange: Exchange) -> list[Measurement]:
         """What is known with the next exchange of a trial: its own measurement, or those of its wave
-        once all of them are in. A wave whose rest never came is told with what comes after it."""
-        self._tear(self._waves.torn_by(exchange))
-        found = self._told()
+        once all of them are in. A wave whose rest never came is told with what comes after it, and so is
+        a first replay that missed."""
+        found = self._torn(self._waves.torn_by(exchange))
         if exchange.wave is None:
-            return [*found, self.add(exchange)]
+            return [*found, *self._first.take(self.add(exchange), exchange.prompt.sha256)]
         members = self._waves.take(exchange)
-        return [*found, *(self._wave(members, complete=True) if members else [])]
+        whole = self._wave(members, complete=True) if members else []
+        return [*found, *self._first.decide(), *whole]
+
+    @property
+    def undecided(self) -> str | None:
+        """Id of a trial whose measurement is held back: a first replay that missed (`firstreplay.py`)."""
+        return self._first.undecided
+
+    def close_wave(self) -> list[Measurement]:
+        """The requests of a wave that was cut off, when a session of the run has ended."""
+        return self._torn(self._waves.close())
+
+    def decide(self) -> list[Measurement]:
+        """What is held back, when nothing more comes that it could be judged by."""
+        return self._first.decide()
 
     def end(self) -> list[Measurement]:
-        """What is left when there are no more exchanges: the requests of a wave that was cut off."""
-        self._tear(self._waves.close())
-        return self._told()
+        """What is left when there are no more exchanges."""
+        return [*self.close_wave(), *self.decide()]
 
     def add(self, exchange: Exchange) -> Measurement:
         """Numbers and verdict of the next exchange of the run, which was sent alone."""
@@ -78,13 +92,8 @@ class Measurer:
         history.remember(exchange, measured, case.history.change is not None)
         return measured
 
-    def _tear(self, members: list[Exchange]) -> None:
-        if members:
-            self._overdue += self._wave(members, complete=False)
-
-    def _told(self) -> list[Measurement]:
-        found, self._overdue = self._overdue, []
-        return found
+    def _torn(self, members: list[Exchange]) -> list[Measurement]:
+        return [*self._first.decide(), *self._wave(members, complete=False)] if members else []
 
     def _wave(self, members: list[Exchange], *, complete: bool) -> list[Measurement]:
         """Each request by itself, and what was counted for all of them together."""
@@ -121,16 +130,30 @@ class Measurer:
             for one, verdict in zip(cases, verdicts, strict=True)
         ]
 
-    def skip(self, exchange: Exchange) -> None:
-        """Take notice of a warm-up or priming exchange: its pages and prompt matter, its numbers do not."""
-        self._tear(self._waves.torn_by(exchange))
+    def skip(self, exchange: Exchange) -> list[Measurement]:
+        """Take notice of a warm-up or priming exchange: its pages and prompt matter, its numbers do not.
+        What is known with it of earlier ones."""
+        found = self._torn(self._waves.torn_by(exchange))
         dialect = dialect_of(exchange)
         history = self._history(exchange.trial.route)
         change, _ = history.change_within(exchange, dialect)
         history.observe(exchange, dialect)
         if exchange.purpose == "prime":
+            found += self._first.decide(hit=self._decides(exchange) and self._holds(exchange))
             history.primed(exchange)
         history.turn_page(exchange, restarted=change is not None)
+        return found
+
+    def _decides(self, exchange: Exchange) -> bool:
+        replayed = exchange.trial.condition == "replay" and exchange.wave is None
+        return replayed and self._first.waits_for(exchange.trial.route, exchange.prompt.sha256)
+
+    def _holds(self, exchange: Exchange) -> bool:
+        """Whether a replay that is not measured reused what it should."""
+        dialect = dialect_of(exchange)
+        past = self._history(exchange.trial.route).before(exchange, dialect)
+        verdict = judge(self._case(exchange, _Beside(history=past), counted=False))
+        return verdict.valid and verdict.reuse == "held"
 
     def _history(self, route: str) -> RouteHistory:
         return self._routes.setdefault(route, RouteHistory())
@@ -199,7 +222,7 @@ def measure_all(info: RunInfo, exchanges: Iterable[Exchange]) -> Iterator[Measur
         if exchange.purpose == "trial":
             yield from measurer.take(exchange)
         else:
-            measurer.skip(exchange)
+            yield from measurer.skip(exchange)
     yield from measurer.end()
 
 

@@ -180,6 +180,14 @@ REASONS: dict[str, Entry] = {
         "A replay reused less than the prefix cache should have given back.",
         "Look for eviction (KV capacity), another slot or replica, or prefix caching switched off.",
     ),
+    "first_replay_missed": _warn(
+        "condition",
+        "The first replay of a prompt reused less than the prefix cache should have given back, and a later "
+        "one of the same prompt held.",
+        "Known of MTP on vLLM's hybrid models (vllm#53504; `--prefix-cache-retention-interval` helps); "
+        "elsewhere look for another slot or replica. It stands in the row of first replays alone and is not "
+        "repeated.",
+    ),
     "witnesses_disagree": _bad(
         "condition",
         "Usage, counters and TTFT do not agree on what was reused.",
@@ -227,6 +235,13 @@ REASONS: dict[str, Entry] = {
         "speculation",
         "Past the drafter's limit: target-only (fallback), the drafter proposes nothing.",
         "Extend the drafter's context (see `ctxbench context`) or declare target-only at this length.",
+    ),
+    "drafts_rejected": _warn(
+        "speculation",
+        "Drafts were verified and hardly any token of them accepted: the drafter is past its limit, or does "
+        "not fit this model.",
+        "Where shorter prompts are drafted for with success it is the limit: give `drafter_limit` (see "
+        "`ctxbench context`). Else look at the drafter itself: its checkpoint, its weights, its method.",
     ),
     "fallback_unlike_version": _warn(
         "speculation",
