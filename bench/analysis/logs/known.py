@@ -244,6 +244,16 @@ KNOWN: dict[str, Known] = {
     "llamacpp_start": _known(
         "llamacpp", "start", "build_info:", "llama.cpp starts", r"build_info: (?P<version>\S+)"
     ),
+    "llamacpp_arrival": _known(
+        "llamacpp", "stats", "conv_id= (empty=", "a request was read: its prompt is tokenised next"
+    ),
+    "llamacpp_begin": _known(
+        "llamacpp",
+        "fact",
+        "new prompt, n_ctx_slot",
+        "a prompt begins, in a slot of this context",
+        r"n_ctx_slot = (?P<max_model_len>\d+)",
+    ),
     "llamacpp_slots": _known(
         "llamacpp", "fact", "n_ctx_slot", "context of one slot", r"n_ctx_slot = (?P<max_model_len>\d+)"
     ),

@@ -17,7 +17,8 @@ SOURCE = "log: request read, before tokenising, to its first token"
 _APART_S = 0.002
 """How far a counter of seconds may lie from the log's milliseconds without meaning anything: it is
 printed with six digits."""
-_APART = 0.02
+_APART = 0.025
+"""A counter so coarse that its last digit is 2% of the time is not given at all."""
 
 
 def with_log(watched: Watched, data: bytes, *, omitted: int = 0) -> Watched:
