@@ -599,8 +599,9 @@ def test_speculation_without_a_witness_is_unknown() -> None:
     [
         (63, 126, 0, 1000, "fallback", "speculation_fallback"),  # known to be over
         (0, 0, 0, 1000, "fallback", "speculation_fallback"),  # versions that stop drafting
-        (63, 126, 0, None, "fallback", "speculation_fallback"),  # by its signature alone
-        (62, 124, 1, None, "fallback", "speculation_fallback"),
+        (63, 126, 0, None, "off", "speculation_off"),  # 1,064 tokens are under any limit
+        (62, 124, 1, None, "as declared", "drafts_rejected"),
+        (62, 124, 1, 4096, "as declared", "drafts_rejected"),
         (40, 80, 20, 1034, "crosses", "speculation_crosses"),  # room for 32 of 64 tokens
         (63, 126, 0, 4096, "off", "speculation_off"),  # under the limit: out of order
     ],
@@ -612,6 +613,30 @@ def test_the_drafter_limit_and_its_signatures(
     assert m.verdict.speculation == state
     assert reason in ids(m)[0] + ids(m)[1]
     assert m.verdict.valid == (state != "off")
+
+
+@pytest.mark.parametrize(("drafts", "accepted"), [(63, 0), (62, 1)])
+@pytest.mark.parametrize("prompt", [1983, 4000])
+def test_empty_drafts_of_a_drafter_with_an_unknown_limit_are_not_said_to_be_past_it(
+    drafts: int, accepted: int, prompt: int
+) -> None:
+    """1,983 + 64 + 2 are one more than 2,048."""
+    counters = {"prompt": prompt}
+    m = speculating(drafts, 2 * drafts, accepted, prompt=prompt, counters=counters)
+    assert m.verdict.valid and m.verdict.speculation == "fallback"
+    (warning,) = m.verdict.warnings
+    assert warning.id == "drafts_rejected"
+    seen = f"{drafts} drafts, {accepted} of {2 * drafts} tokens accepted; drafter limit unknown"
+    assert warning.detail == seen
+    short = speculating(drafts, 2 * drafts, accepted, prompt=1982, counters={"prompt": 1982})
+    assert short.verdict.speculation == ("as declared" if accepted else "off")
+
+
+def test_what_the_version_does_past_a_limit_stands_beside_empty_drafts() -> None:
+    facts = msgspec.structs.replace(limited(None), past_drafter_limit=("no drafts",))
+    one = exchange(cached=0, prompt=4000, **drafting(63, 126, 0, prompt=4000))
+    (warning,) = measure(one, info=run(MTP2, facts)).verdict.warnings
+    assert warning.detail.endswith("; past one vllm 0.32.0 is known for: no drafts")
 
 
 def test_a_few_drafts_without_acceptance_are_too_few_to_say() -> None:

@@ -185,7 +185,7 @@ def test_speculation_faults(fault: str, expected: object) -> None:
 @pytest.mark.parametrize(
     ("fault", "limit", "expected"),
     [
-        ("over-limit-zero-accepted", None, ([], ["speculation_fallback"], "held", "fallback")),
+        ("over-limit-zero-accepted", None, ([], ["drafts_rejected"], "held", "fallback")),
         ("over-limit-zero-accepted", 8192, ([], ["speculation_fallback"], "held", "fallback")),
         ("over-limit-no-drafts", 8192, ([], ["speculation_fallback"], "held", "fallback")),
         ("over-limit-no-drafts", None, (["speculation_off"], [], "held", "off")),

@@ -15,6 +15,8 @@ _LOOK_UP = ("ngram", "suffix", "lookup", "prompt")
 _NEAR_ZERO = 0.02
 """Acceptance below this, over enough drafts, is that of empty drafts."""
 _ENOUGH_DRAFTS = 8
+_LEAST_LIMIT = 2048
+"""No drafter in use has fewer positions: those of the smallest draft models and EAGLE heads."""
 _ERRORS = ("ERROR", "CRITICAL", "FATAL")
 
 
@@ -95,27 +97,42 @@ def _drafted(case: Case) -> Finding:
 
 
 def _empty_drafts(case: Case, place: Place, drafts: int) -> Finding:
-    """Drafts that are verified and (almost) never accepted: past the limit, or a drafter out of order."""
+    """Drafts that are verified and (almost) never accepted: past the limit, or a drafter out of order.
+    Which of them is not said where nobody knows the limit, unless any drafter has room for so little."""
     accepted, drafted = case.counted.accepted_tokens, case.counted.draft_tokens
     seen = f"{drafts:,} drafts, {accepted:,} of {drafted:,} tokens accepted"
-    if place == "under":
+    prompt, output = _longest(case)
+    fits_any = prompt + (output or 0) + case.k <= _LEAST_LIMIT
+    if place == "under" or (place == "unknown" and fits_any):
         if (case.numbers.running_peak or 0) > case.requests:
             return Finding("fallback", (Reason(id="speculation_batch_limit", detail=seen),))
         if accepted:
-            return Finding("as declared")
+            detail = f"{seen}, not past a limit: {_limit(case)}"
+            return Finding("as declared", (Reason(id="drafts_rejected", detail=detail),))
         return Finding("off", (Reason(id="speculation_off", detail=seen),))
     if place == "crosses" and accepted:
         return Finding("crosses", (Reason(id="speculation_crosses", detail=f"{seen}; {_limit(case)}"),))
-    where = f"; {_limit(case)}" if case.facts.drafter_limit is not None else "; drafter limit unknown"
-    return _fallback(case, "drafts without acceptance", seen + where)
+    if place == "unknown":
+        detail = f"{seen}; drafter limit unknown{_known_past_limit(case)}"
+        return Finding("fallback", (Reason(id="drafts_rejected", detail=detail),))
+    return _fallback(case, "drafts without acceptance", f"{seen}; {_limit(case)}")
+
+
+def _known_past_limit(case: Case) -> str:
+    """What this engine version does past a limit, to be held against what was seen."""
+    known = case.facts.past_drafter_limit
+    return f"; past one {_who(case)} is known for: {' or '.join(known)}" if known else ""
+
+
+def _who(case: Case) -> str:
+    return " ".join(part for part in (case.facts.engine, case.facts.version) if part)
 
 
 def _fallback(case: Case, seen: str, detail: str) -> Finding:
     """What was seen past the limit, beside what this engine version is known to do there."""
-    facts = case.facts
-    who = " ".join(part for part in (facts.engine, facts.version) if part)
+    who = _who(case)
     # A limit that was cut at the start leaves no past; there is nothing to compare with then.
-    known = [one for one in facts.past_drafter_limit if one != "context reduced"]
+    known = [one for one in case.facts.past_drafter_limit if one != "context reduced"]
     if seen in known:
         detail = f"{detail}; {seen}, as {who} does"
     if case.exchange.log is not None and case.exchange.log.problem is None:
@@ -193,10 +210,10 @@ def _looks_up(case: Case) -> bool:
 def _limit(case: Case) -> str:
     prompt, output = _longest(case)
     whose = "" if case.requests == 1 else f"the longest of {case.requests}: "
-    return (
-        f"{whose}prompt {prompt:,} + output {output or 0:,} + k {case.k} "
-        f"against a drafter limit of {case.facts.drafter_limit or 0:,}"
-    )
+    limit = case.facts.drafter_limit
+    least = f"{_LEAST_LIMIT:,}, which any drafter has"
+    against = least if limit is None else f"a drafter limit of {limit:,}"
+    return f"{whose}prompt {prompt:,} + output {output or 0:,} + k {case.k} against {against}"
 
 
 # --- The server's log -----------------------------------------------------------------------------

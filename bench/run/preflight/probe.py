@@ -36,6 +36,7 @@ JUDGED = {
     "not_settled": "metrics",
     "buffered": "stream",
     "speculation_off": "speculation",
+    "drafts_rejected": "speculation",
     "speculation_undeclared": "speculation",
     "speculation_differs": "speculation",
     "speculation_unseen": "speculation",
@@ -45,8 +46,9 @@ JUDGED = {
 """Reason id -> name of the check. The others say nothing over so few tokens, or have checks of their own."""
 
 
-_DOUBTFUL = frozenset({"buffered", "foreign_traffic"})
-"""What a server's very first request, or somebody's single one, can look like: believed the second time."""
+_DOUBTFUL = frozenset({"buffered", "foreign_traffic", "speculation_off", "drafts_rejected"})
+"""What a server's very first request, somebody's single one, or a few drafts of a weak drafter can look
+like: believed the second time."""
 
 
 class Probe(Struct, frozen=True, kw_only=True):
