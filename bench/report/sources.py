@@ -52,13 +52,13 @@ TOKENIZE = (
 DERIVED: dict[str, tuple[str, str, str]] = {
     "interval": (
         "95% interval",
-        f"Percentile bootstrap over trials ({RESAMPLES:,} resamples, fixed seed), from {MINIMUM} trials a "
-        "side on; for ratios and differences bias-corrected and accelerated (Efron 1987).",
+        f"Percentile bootstrap over prompt texts, each the median of its trials ({RESAMPLES:,} resamples, "
+        f"fixed seed), from {MINIMUM} texts a side on.",
         "the trials of the cell",
     ),
     "range": (
         "range",
-        f"Least and greatest of what was measured: below {MINIMUM} trials a side there is no interval.",
+        f"Least and greatest over prompt texts: below {MINIMUM} texts a side there is no interval.",
         "the trials of the cell",
     ),
     "ratio": (

@@ -21,13 +21,6 @@ def test_one_trial_is_a_point_two_to_four_a_range_five_an_interval() -> None:
     assert (five.value, five.low, five.high, five.spread) == (3.0, 1.0, 5.0, "interval")
 
 
-@settings(deadline=None)
-@given(values)
-def test_left_out_medians_equal_leaving_each_out(sample: np.ndarray) -> None:
-    expected = [np.median(np.delete(sample, i)) for i in range(sample.size)]
-    np.testing.assert_allclose(bootstrap.left_out_medians(sample), expected)
-
-
 @settings(max_examples=20, deadline=None)
 @given(values, st.integers(0, 3))
 def test_resampled_medians_equal_the_medians_of_the_resamples(sample: np.ndarray, stream: int) -> None:
@@ -43,21 +36,6 @@ def test_ranks_alone_have_the_distribution_of_gathered_medians() -> None:
     assert np.quantile(alone, [0.1, 0.5, 0.9]) == pytest.approx(
         np.quantile(gathered, [0.1, 0.5, 0.9]), abs=0.1
     )
-
-
-def test_the_corrected_interval_agrees_with_scipys() -> None:
-    from scipy import stats
-
-    sample = np.random.default_rng(3).lognormal(0, 0.8, 25)  # skewed: both corrections matter
-    index = np.random.default_rng(4).integers(0, 25, (20_000, 25))
-    left_out = (sample.sum() - sample) / 24
-    ours = bootstrap.bca(sample.mean(), sample[index].mean(axis=1), left_out.mean() - left_out)
-    theirs = stats.bootstrap(
-        (sample,), np.mean, n_resamples=20_000, method="BCa", rng=np.random.default_rng(5)
-    ).confidence_interval
-    assert ours == pytest.approx((theirs.low, theirs.high), rel=0.02)
-    plain = np.quantile(sample[index].mean(axis=1), [0.025, 0.975])
-    assert ours[0] > plain[0] * 1.01 and ours[1] > plain[1] * 1.01
 
 
 def test_a_statistic_that_runs_away_leaves_that_end_open() -> None:
@@ -90,3 +68,31 @@ def test_pairs_resampled_together_cancel_what_they_share() -> None:
     width = (paired.high or 0) - (paired.low or 0)
     assert width < 0.5 * ((alone.high or 0) - (alone.low or 0))
     assert (paired.low or 0) < 1 < (paired.high or 0) + 0.2
+
+
+def test_the_interval_of_a_paired_ratio_agrees_with_scipys() -> None:
+    from scipy import stats
+
+    rng = np.random.default_rng(3)
+    text = rng.lognormal(0, 0.3, 25)
+    a, b = text * rng.lognormal(0, 0.1, 25), text
+    ours = bootstrap.two_sides(np.divide, Side((a,), 0), Side((b,), 1), paired=True)
+    theirs = stats.bootstrap(
+        (a, b), lambda x, y, axis: np.median(x, axis=axis) / np.median(y, axis=axis), n_resamples=20_000,
+        paired=True, method="percentile", rng=np.random.default_rng(5),
+    ).confidence_interval  # fmt: skip
+    assert ours is not None
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), rel=0.02)
+
+
+@pytest.mark.parametrize("texts", [5, 8])
+def test_the_interval_of_a_paired_ratio_holds_where_texts_differ(texts: int) -> None:
+    covered = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        text = rng.lognormal(0, 0.08, texts)  # common to both sides: only the pairs tell it from the ratio
+        a, b = text * rng.lognormal(0, 0.005, (2, texts))
+        found = bootstrap.two_sides(np.divide, Side((a,), 0), Side((b,), 1), paired=True)
+        assert found is not None
+        covered += (found.low or 0) <= 1 <= (found.high or 0)
+    assert covered >= 180  # 190 expected; bias-corrected intervals covered 150

@@ -54,12 +54,12 @@ def test_a_real_difference_is_called_with_its_direction_and_ratio() -> None:
     ("a", "b", "lacking", "said"),
     [
         (
-            (13.5, 8.3, 3.2, 0.7, 2.2, 4.3),
-            (0.3, 1.5, 1.5, 2.0, 0.3, 0.5),
+            (2.5, 6.4, 5.8, 1.7, 2.0, 1.7),
+            (1.5, 1.0, 1.7, 0.3, 3.0, 0.9),
             "interval",
-            "the test finds a difference (p 0.02)",
+            "the test finds a difference (p 0.044)",
         ),
-        ((3.1, 0.9, 2.7, 2.8, 1.1, 1.8), (0.6, 4.1, 0.7, 0.8, 0.5, 0.8), "test", "the test none (p 0.065)"),
+        ((5.3, 3.1, 1.7, 1.0, 0.7, 2.5), (0.6, 0.5, 0.9, 1.0, 0.2, 1.9), "test", "the test none (p 0.054)"),
     ],
 )
 def test_a_difference_needs_both_and_the_note_says_which_is_lacking(

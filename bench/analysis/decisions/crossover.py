@@ -234,7 +234,7 @@ def _located(
 ) -> Crossover:
     """Adds where the two routes meet: by line, then by curve inside the window or by slowing far out."""
     ahead = -1 if wins == "above" else 1
-    line = bootstrap.two_sides(_line(ahead), a.side, b.side, paired=is_paired, corrected=False)
+    line = bootstrap.two_sides(_line(ahead), a.side, b.side, paired=is_paired)
     if line is None:
         return structs.replace(one, status="undecided", warnings=(*one.warnings, "the lines never meet"))
     best, basis, warnings = line, "line", list(one.warnings)
@@ -285,12 +285,12 @@ def _partly(one: Crossover, a: _Route, b: _Route, is_paired: bool) -> Crossover:
     c0 = max(a.side.medians[2], b.side.medians[2])
     reach = FAR * (one.measured or 0)
     if step and start is None:
-        line = bootstrap.two_sides(_line(step), a.side, b.side, paired=is_paired, corrected=False)
+        line = bootstrap.two_sides(_line(step), a.side, b.side, paired=is_paired)
         if line is not None and line.high is not None and line.high <= reach:
             ahead = a.name if step < 0 else b.name
             return structs.replace(one, ahead=ahead, ahead_from=max(c0 + 1, line.high))
     elif start and step is None:
-        pace = bootstrap.two_sides(_catching_up, a.side, b.side, paired=is_paired, corrected=False)
+        pace = bootstrap.two_sides(_catching_up, a.side, b.side, paired=is_paired)
         if pace is not None and pace.high is not None and pace.high > 0:
             until = min(reach, c0 + 1 / pace.high)
             if until > c0:
