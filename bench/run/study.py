@@ -113,16 +113,25 @@ async def resume(
     with Journal.resume(path) as journal:
         progress.path = path
         async with Stage(live, folder, progress, results=path.parent) as stage:
-            sent = [entry for entry in read_entries(path) if isinstance(entry, Exchange)]
-            stage.keep_in(path, sent)
+            salts = _salts(path)
+            stage.keep_in(path, salts)
             for name in [route.name for route in live.routes if route.server is None]:
                 await stage.open(name)
-            salts = [exchange.prompt.salt for exchange in sent]
-            stage.composers.update(await composers(info, stage.sessions, folder=folder, taken=salts))
+            taken = [salt for used in salts.values() for salt in used]
+            stage.composers.update(await composers(info, stage.sessions, folder=folder, taken=taken))
             runner = Runner(info, journal, stage, progress)
             runner.recall(read_entries(path))
             await _work(runner, journal, info, stage.sessions)
     return path
+
+
+def _salts(path: Path) -> dict[str, list[str]]:
+    """The salts of a run by route. Its exchanges are let go one by one: together they may have gigabytes."""
+    found: dict[str, list[str]] = {}
+    for entry in read_entries(path):
+        if isinstance(entry, Exchange):
+            found.setdefault(entry.trial.route, []).append(entry.prompt.salt)
+    return found
 
 
 async def check(suite: Suite, sessions: Mapping[str, Session], order: Order) -> list[Check]:

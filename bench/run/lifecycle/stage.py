@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -63,7 +63,7 @@ class Stage:
         self._servers: dict[str, Server] = {}
         self._stacks: dict[str, contextlib.AsyncExitStack] = {}
         self._machines: dict[str, dict[str, MachineLook]] = {}
-        self._salts: dict[str, list[str]] = {}
+        self._salts: Mapping[str, Sequence[str]] = {}
         self.sessions: dict[str, Session] = {}
         """By route; only those that are open."""
         self.composers: dict[str, Composer] = {}
@@ -90,15 +90,14 @@ class Stage:
         """Whether the run starts and stops this route's server."""
         return self._suite.route(name).server is not None
 
-    def keep_in(self, run: Path, earlier: Sequence[Exchange] = ()) -> None:
+    def keep_in(self, run: Path, salts: Mapping[str, Sequence[str]] | None = None) -> None:
         """From now on servers are registered, and their logs kept, in this run directory.
 
-        `earlier`: what former sessions sent, whose salts are not to be used again.
+        `salts`: those that former sessions have used, by route; they are not to be used again.
         """
         self._run = run
         self._register.keep_in(run)
-        for exchange in earlier:
-            self._salts.setdefault(exchange.trial.route, []).append(exchange.prompt.salt)
+        self._salts = salts or {}
         theirs = tuple(route for route in self._suite.routes if route.server is None)
         suite = msgspec.structs.replace(self._suite, routes=theirs)
         self.logs.update(server_logs(suite, run, self._folder))
