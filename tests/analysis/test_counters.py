@@ -97,6 +97,15 @@ def test_a_six_digit_rise_is_right_within_its_slack(start: int, rise: int) -> No
         assert abs(moved.values["prompt_tokens"] - rise) <= moved.slack.get("prompt_tokens", 0.0)
 
 
+def test_a_rise_that_rounding_can_change_by_a_fiftieth_is_rough() -> None:
+    moved = Deltas(values={"drafts": 500.0, "draft_tokens": 499.0, "a": 3.0}, slack={"drafts": 10.0})
+    assert moved.rough("drafts") is None and moved.rough("a") is None and moved.rough("none") is None
+    rough = Deltas(values={"drafts": 499.0, "b": 0.0}, slack={"drafts": 10.0, "b": 10.0})
+    said = "the server prints few digits of its counters: 499 is known to ±10 only"
+    assert rough.rough("drafts") == said and rough.rough("b") is not None
+    assert rough.rough("b", of=500) is None and rough.rough("b", of=499) is not None
+
+
 # --- Cached tokens ------------------------------------------------------------------------------------
 
 

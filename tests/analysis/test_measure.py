@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from analysis_cases import MS, exchange, measure, page, stream
+from analysis_cases import MS, exchange, measure, page, run, stream
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.analysis.verdicts.timing import repeats_one_piece, times
-from bench.records import Chunks, ClientHealth, Exchange, Samples, Usage
+from bench.records import Chunks, ClientHealth, Exchange, Samples, Scrape, Speculation, Usage
 
 
 def chunked(
@@ -207,3 +207,41 @@ def test_ordinary_text_does_not_repeat() -> None:
     code = "\n".join(f"    value_{n} = compute({n})" for n in range(100))
     assert repeats_one_piece(code) is None
     assert repeats_one_piece("") is None
+
+
+def six_digits(drafts: int) -> Scrape:
+    """The page of a server that drafted two tokens that often, and accepted 0.8 and 0.5 of them."""
+
+    def printed(count: float) -> float:
+        return float(f"{count:.6g}")
+
+    return page(
+        drafts=printed(drafts),
+        draft_tokens=printed(2 * drafts),
+        accepted_tokens=printed(1.3 * drafts),
+        pos__0=printed(0.8 * drafts),
+        pos__1=printed(0.5 * drafts),
+    )
+
+
+@pytest.mark.parametrize(("earlier", "known"), [(1000, True), (1_400_003, False)])
+def test_what_six_digits_leave_open_is_no_number(earlier: int, known: bool) -> None:
+    """30 drafts: exact up to a million, and afterwards 30 give or take 10."""
+    one = exchange(
+        output=70,
+        cached=0,
+        engine="llamacpp",
+        before=six_digits(earlier),
+        after=six_digits(earlier + 30),
+        reported={"timings.predicted_n": 70.0, "timings.draft_n": 60.0, "timings.draft_n_accepted": 39.0},
+    )
+    m = measure(one, info=run(Speculation(method="draft", num_speculative_tokens=2)))
+    assert (m.draft_tokens, m.accepted_tokens, m.acceptance) == (60, 39, 0.65)  # the reply's own
+    if known:
+        assert (m.drafts, m.acceptance_length) == (30, 1 + 39 / 30)
+        assert m.acceptance_per_position == (24 / 30, 15 / 30)
+        return
+    assert (m.drafts, m.acceptance_length, m.acceptance_per_position) == (None, None, None)
+    for name in ("drafts", "acceptance_length", "acceptance_per_position"):
+        assert m.absent[name].startswith("the server prints few digits of its counters")
+        assert name not in m.sources

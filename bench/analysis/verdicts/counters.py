@@ -16,6 +16,10 @@ from bench.engines.base import Dialect
 from bench.engines.metrics import without
 from bench.records import Scrape, ServerFacts
 
+PLACES = "accepted_tokens_per_pos"
+"""Family of the counters by place in the draft: `.0`, `.1`, ... follow."""
+ROUGH = 0.02
+"""A rise that rounding can change by more than this share is no number."""
 _LEVELS = {
     "running",
     "waiting",
@@ -61,6 +65,13 @@ class Deltas(Struct, frozen=True, kw_only=True):
         if self.why is None and name in self.unknown:
             return "a line of it on the metrics page cannot be read"
         return self.why or otherwise
+
+    def rough(self, name: str, of: float | None = None) -> str | None:
+        """Why a rise is too uncertain to be a number: its slack against `of`, else against itself."""
+        rise, off = self.values.get(name), self.slack.get(name, 0.0)
+        if rise is None or off <= ROUGH * (rise if of is None else of):
+            return None
+        return f"the server prints few digits of its counters: {rise:,.0f} is known to ±{off:,.0f} only"
 
 
 def difference(before: Scrape | None, after: Scrape | None, dialect: Dialect) -> Deltas:
@@ -212,7 +223,7 @@ def speculation(
 
 
 def _per_position(deltas: Deltas) -> tuple[int, ...] | None:
-    prefix = "accepted_tokens_per_pos."
+    prefix = f"{PLACES}."
     found = {
         int(name.removeprefix(prefix)): round(rise)
         for name, rise in deltas.values.items()

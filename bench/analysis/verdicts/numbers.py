@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from bench.analysis.verdicts.counters import CachedCount, Deltas, SpeculationCount, mean_of_one
+from bench.analysis.verdicts.counters import PLACES, CachedCount, Deltas, SpeculationCount, mean_of_one
 from bench.analysis.verdicts.timing import Times
 from bench.analysis.verdicts.uncertainty import client_uncertainty_s
 from bench.engines.base import Dialect
@@ -115,25 +115,42 @@ def numbers_of(draft: Draft, source: str, order: int) -> Measurement:
 
 def _speculation_fields(draft: Draft, sources: dict[str, str], absent: dict[str, str]) -> dict[str, Any]:
     """acceptance = accepted / drafted; acceptance_length = 1 + accepted / drafts; per position = accepted
-    at i / drafts. None without drafts."""
-    counted = draft.counted
-    drafts, drafted, accepted = counted.drafts, counted.draft_tokens, counted.accepted_tokens
-    for name, value in (("drafts", drafts), ("draft_tokens", drafted), ("accepted_tokens", accepted)):
+    at i / drafts. None without drafts, and where rounded counters leave too much open."""
+    counted, deltas = draft.counted, draft.deltas
+    counts = {name: getattr(counted, name) for name in ("drafts", "draft_tokens", "accepted_tokens")}
+    for name, value in counts.items():
+        source = counted.drafts_source if name == "drafts" else counted.source
+        rough = deltas.rough(name) if source == "counters" else None
         if value is None:
-            absent[name] = draft.deltas.absence(name, "the engine does not count it")
+            absent[name] = deltas.absence(name, "the engine does not count it")
+        elif rough is not None:
+            counts[name], absent[name] = None, rough
         else:
-            sources[name] = counted.drafts_source if name == "drafts" else counted.source
-    places = counted.per_position
-    by_place = tuple(a / drafts for a in places) if places and drafts else None
-    fields: dict[str, Any] = {
+            sources[name] = source
+    drafts, drafted, accepted = counts.values()
+    shares = {
         "acceptance": accepted / drafted if accepted is not None and drafted else None,
         "acceptance_length": 1 + accepted / drafts if accepted is not None and drafts else None,
-        "acceptance_per_position": by_place,
     }
-    for name, value in fields.items():
-        if value is None:
-            absent[name] = absent.get("drafts") or absent.get("accepted_tokens") or "nothing was drafted"
-    return {"drafts": drafts, "draft_tokens": drafted, "accepted_tokens": accepted, **fields}
+    for name, basis in (("acceptance", "draft_tokens"), ("acceptance_length", "drafts")):
+        if shares[name] is None:
+            absent[name] = absent.get(basis) or absent.get("accepted_tokens") or "nothing was drafted"
+    return {**counts, **shares, "acceptance_per_position": _by_place(draft, drafts, absent)}
+
+
+def _by_place(draft: Draft, drafts: int | None, absent: dict[str, str]) -> tuple[float, ...] | None:
+    places = draft.counted.per_position
+    if not drafts:
+        why = absent.get("drafts") or "nothing was drafted"
+    elif not places:
+        why = draft.deltas.absence(PLACES, "the engine does not count by place in the draft")
+    else:
+        rough = (draft.deltas.rough(f"{PLACES}.{place}", of=drafts) for place in range(len(places)))
+        why = next(filter(None, rough), "")
+        if not why:
+            return tuple(count / drafts for count in places)
+    absent["acceptance_per_position"] = why
+    return None
 
 
 def _cache_fields(draft: Draft, sources: dict[str, str], absent: dict[str, str]) -> dict[str, Any]:
