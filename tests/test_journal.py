@@ -125,6 +125,33 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
         list(read_entries(run))
 
 
+def test_lines_are_counted_over_blocks_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "r"
+    with Journal.create(run, info()) as journal:
+        journal.append(*(event(str(number)) for number in range(50)))
+    with (run / "journal.jsonl").open("ab") as file:
+        file.write(b"{broken}\n")
+    for size in (2, 100, 1 << 20):
+        monkeypatch.setattr("bench.journal._BLOCK", size)
+        with pytest.raises(JournalError, match=r"journal.jsonl, line 51: damaged"):
+            list(read_entries(run))
+
+
+def test_a_line_that_is_finished_while_it_is_read_is_left_for_the_next_look(tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    with Journal.create(run, info()) as journal:
+        journal.append(event("one"))
+    with (run / "journal.jsonl").open("ab") as file:
+        file.write(b'{"kind":"event","name":"tw')
+        file.flush()
+        entries = read_entries(run)
+        assert next(entries) == event("one")
+        file.write(b'o","at":""}\n')
+        file.flush()
+        assert list(entries) == []
+    assert [e.name for e in read_entries(run) if isinstance(e, Event)] == ["one", "two"]
+
+
 def test_a_directory_in_use_is_refused_even_to_another_process(tmp_path: Path) -> None:
     run = tmp_path / "r"
     code = f"from pathlib import Path; from bench.journal import Journal; Journal.resume(Path({str(run)!r}))"

@@ -28,11 +28,13 @@ def visible(text: str, limit: int = LIMIT) -> str:
     >>> visible("a\x1b[31m\u202eb\nc")
     'a\\x1b[31m\\u202eb c'
     """
-    settled = "  " not in text and text[:1] != " " != text[-1:]
-    if settled and len(text) <= limit and text.isascii() and text.isprintable():
-        return text  # nearly every text of a large table
     # Cut before looking at every character: the text may have ten million of them.
-    head = text[: limit * 4]
+    start, head = text[:limit], text[: limit * 4]
+    if "  " not in start and start[:1] != " " != start[-1:] and start.isascii() and start.isprintable():
+        if len(text) <= limit:
+            return text  # nearly every text of a large table
+        if not head[limit:].isspace():
+            return f"{start}... ({len(text):,} characters)"
     line = " ".join(head.split())
     if not line.isprintable():
         line = "".join(_visible(character) for character in line)

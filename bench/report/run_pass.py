@@ -25,7 +25,8 @@ from bench.report.gaps import GapCounts
 ARRIVAL_POINTS = 512
 """Points kept of a curve for the crossover inside the measured window: twice those it is read at."""
 CURVED_TRIALS = 6_000
-"""Trials up to which curves are used: some 50 MB of them. `Crossover.basis` says what was used."""
+"""Trials, planned or measured, up to which curves are used: some 50 MB of them. `Crossover.basis` says
+what was used."""
 ANSWER_CHARACTERS = 20_000_000
 """Of all greedy answers of a run that are kept to be compared."""
 
@@ -133,7 +134,7 @@ class RunPass:
         from bench.analysis.decisions.crossover import curve_key
         from bench.analysis.statistics.arrival import arrival
 
-        if len(self.measurements) > CURVED_TRIALS:
+        if max(len(self.measurements), len(self._info.plan)) > CURVED_TRIALS:
             self.curves.clear()
             return
         curve = arrival(exchange, one.output_tokens)
