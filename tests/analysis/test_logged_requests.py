@@ -9,14 +9,14 @@ from bench.analysis.logs.llamacpp import Alone, alone, logged
 from bench.analysis.watch.described import Watched
 from bench.analysis.watch.logged import with_log
 
-# As b11549 wrote it, the sampler's lines left out: 853 tokens from the cache, 347 computed.
+# As b11549 wrote it, the sampler's lines left out; 853 of 1,200 tokens from the cache.
 REQUEST = """\
 1.51.303.534 I srv  server_strea: conv_id= (empty=1)
 1.51.305.942 I slot get_availabl: id  0 | task -1 | selected slot by LRU, t_last = -1
 1.51.306.014 I slot launch_slot_: id  0 | task -1 | sampler params:
 \trepeat_last_n = 64, repeat_penalty = 1.000
 1.51.306.025 I slot launch_slot_: id  0 | task 255 | processing task, is_child = 0
-1.51.331.825 I slot   operator(): id  0 | task 255 | new prompt, n_ctx_slot = 8192, task.n_tokens = 347
+1.51.331.825 I slot   operator(): id  0 | task 255 | new prompt, n_ctx_slot = 8192, task.n_tokens = 1200
 1.55.003.000 I slot print_timing: id  0 | task 255 | prompt processing, n_tokens = 256, progress = 0.7
 1.58.577.257 I slot print_timing: id  0 | task 255 | prompt eval time =    6033.90 ms /   347 tokens (...)
 1.58.577.269 I slot print_timing: id  0 | task 255 |        eval time =    1211.43 ms /     4 tokens (...)
@@ -52,7 +52,8 @@ def test_all_lines_of_a_request_are_read() -> None:
     assert list(portion.arrivals) == pytest.approx([111.303534])
     assert portion.strangers == 0 and not portion.unfinished
     (one,) = portion.requests
-    assert (one.task, one.computed_tokens, one.output_tokens, one.length) == (255, 347, 4, 350)
+    assert (one.task, one.prompt_tokens, one.computed_tokens, one.output_tokens) == (255, 1_200, 347, 4)
+    assert one.length == 350
     times = (one.launched_s, one.begun_s, one.prefill_s, one.told_s, one.decode_s)
     assert times == pytest.approx((111.306025, 111.331825, 6.0339, 118.577257, 1.21143))
 
@@ -127,6 +128,7 @@ def test_the_log_gives_a_watched_request_its_ttft_and_says_that_it_did() -> None
 @pytest.mark.parametrize(
     ("changed", "what"),
     [
+        ({"prompt_tokens": 1201, "cached_tokens": 854}, "1,200 prompt tokens in the log, 1,201 counted"),
         ({"output_tokens": 5}, "4 output tokens in the log, 5 counted"),
         ({"cached_tokens": 850}, "347 computed prompt tokens in the log, 350 counted"),
         ({"prefill_s": 6.5}, "prefill 6.034 s in the log, 6.500 s counted"),
@@ -142,9 +144,35 @@ def test_where_log_and_counters_contradict_each_other_that_is_said_and_no_ttft_t
     assert one.server_ttft_s is None and what in one.absent["server_ttft_s"]
 
 
-def test_what_the_counters_do_not_tell_exactly_contradicts_nothing() -> None:
-    vague = structs.replace(SEEN, output_tokens=5, cached_tokens=None, prefill_s=None, slack_tokens=1.0)
-    assert with_log(vague, REQUEST.encode()).server_ttft_s == pytest.approx(6.062191)
+def test_what_the_counters_do_not_tell_exactly_the_log_does() -> None:
+    """A server past a million tokens and a thousand seconds: six digits give tens of tokens."""
+    vague = structs.replace(
+        SEEN,
+        prompt_tokens=1_210,
+        cached_tokens=860,
+        prefix_reuse=860 / 1_210,
+        output_tokens=10,
+        slack_tokens=20.0,
+        prefill_s=None,
+        server_decode_s=None,
+        absent={"prefill_s": "too coarse", "server_decode_s": "too coarse", "decode_tok_s": "too coarse"},
+        notes=("counts may be off: llamacpp prints 6 digits", "another note"),
+    )
+    one = with_log(vague, REQUEST.encode())
+    assert one.server_ttft_s == pytest.approx(6.062191)
+    assert (one.prompt_tokens, one.cached_tokens, one.output_tokens) == (1_200, 853, 4)
+    assert (one.slack_tokens, one.prefix_reuse, one.absent) == (0.0, 853 / 1_200, {})
+    assert one.notes == ("another note",) and "slack_tokens" not in one.sources
+    assert (one.prefill_s, one.server_decode_s) == pytest.approx((6.0339, 1.21143))
+    assert one.decode_tok_s == pytest.approx(3 / 1.21143)
+    assert one.sources["output_tokens"] == one.sources["prefill_s"] == "log: timings of the request"
+
+
+def test_what_the_counters_tell_exactly_stays_theirs() -> None:
+    one = with_log(
+        structs.replace(SEEN, decode_tok_s=2.5, sources={"prefill_s": "counter"}), REQUEST.encode()
+    )
+    assert (one.prefill_s, one.decode_tok_s, one.sources["prefill_s"]) == (6.034, 2.5, "counter")
 
 
 def test_windows_and_logs_with_gaps_get_no_ttft() -> None:

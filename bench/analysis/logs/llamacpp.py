@@ -7,7 +7,7 @@ start):
 1.51.303.534 I srv  server_strea: conv_id= (empty=1)                                        from level 4 on
 1.51.305.942 I slot get_availabl: id  0 | task -1 | selected slot by LRU, t_last = -1
 1.51.306.025 I slot launch_slot_: id  0 | task 255 | processing task, is_child = 0
-1.51.331.825 I slot   operator(): id  0 | task 255 | new prompt, n_ctx_slot = 8192, ...         the same
+1.51.331.825 I slot   operator(): id  0 | task 255 | new prompt, ..., task.n_tokens = 347       the same
 1.58.577.257 I slot print_timing: id  0 | task 255 | prompt eval time =    6033.90 ms /   347 tokens (...)
 1.58.577.269 I slot print_timing: id  0 | task 255 |        eval time =    1211.43 ms /     4 tokens (...)
 1.58.577.349 I slot      release: id  0 | task 255 | stop processing: n_tokens = 350, truncated = 0
@@ -37,6 +37,7 @@ _TIMED = re.compile(
     r"(?P<of>prompt eval|eval) time = +(?P<ms>\d{1,15}\.\d+) ms / +(?P<tokens>\d{1,12}) tokens"
 )
 _RELEASED = re.compile(r"stop processing: n_tokens = (?P<tokens>\d{1,12})")
+_BEGUN = re.compile(r"new prompt, .*task\.n_tokens = (?P<tokens>\d{1,12})")
 _LINE_CHARS = 400
 REQUESTS_MAX = 1_000
 """Requests of one portion that are held; of more, none is told apart anyway."""
@@ -50,6 +51,8 @@ class LoggedRequest(Struct, frozen=True, kw_only=True):
     """It was given to a slot, tokenised."""
     begun_s: float | None = None
     """Its prompt began to be processed: written from log level 4 on."""
+    prompt_tokens: int | None = None
+    """The whole prompt: written with its begin."""
     computed_tokens: int | None = None
     """Prompt tokens that were not in the cache."""
     prefill_s: float | None = None
@@ -94,6 +97,7 @@ class Alone(Struct, frozen=True, kw_only=True):
     """From the same to the last token."""
     prefill_s: float
     decode_s: float
+    prompt_tokens: int | None
     computed_tokens: int
     output_tokens: int
 
@@ -158,6 +162,7 @@ def alone(portion: LoggedTime) -> Alone | Why:
         total_s=one.told_s - arrived,
         prefill_s=one.prefill_s or 0.0,
         decode_s=one.decode_s or 0.0,
+        prompt_tokens=one.prompt_tokens,
         computed_tokens=one.computed_tokens or 0,
         output_tokens=one.output_tokens or 0,
     )
@@ -165,13 +170,13 @@ def alone(portion: LoggedTime) -> Alone | Why:
 
 def _said(text: str, at: float | None) -> dict[str, Any]:
     """What a later line of a request tells, as fields of `LoggedRequest`."""
-    timed, released = _TIMED.match(text), _RELEASED.match(text)
+    timed, released, begun = _TIMED.match(text), _RELEASED.match(text), _BEGUN.match(text)
     if timed and timed["of"] == "prompt eval":
         return {"prefill_s": float(timed["ms"]) / 1e3, "computed_tokens": int(timed["tokens"]), "told_s": at}
     if timed:
         return {"decode_s": float(timed["ms"]) / 1e3, "output_tokens": int(timed["tokens"])}
-    if text.startswith("new prompt"):
-        return {"begun_s": at}
+    if begun:
+        return {"begun_s": at, "prompt_tokens": int(begun["tokens"])}
     return {"length": int(released["tokens"])} if released else {}
 
 

@@ -24,6 +24,8 @@ from bench.analysis.watch.windows import Segment
 from bench.engines.base import Dialect
 from bench.records import ServerFacts
 
+COUNTS_OFF = "counts may be off"
+"""How the note begins that an engine's counters print too few digits."""
 _COARSE = 0.02
 """A figure whose last printed digit is more than this share of it is not given."""
 _ROUNDING_S = 0.002
@@ -376,5 +378,5 @@ def _notes(segment: Segment, deltas: Deltas, dialect: Dialect) -> tuple[str, ...
     if segment.unread:
         notes.append(f"{segment.unread} page(s) could not be had meanwhile: peaks may be higher")
     if any(not name.endswith("_seconds") for name in deltas.slack):
-        notes.append(f"counts may be off: {dialect.name} prints {dialect.digits} digits")
+        notes.append(f"{COUNTS_OFF}: {dialect.name} prints {dialect.digits} digits")
     return tuple(notes)
