@@ -256,8 +256,7 @@ def _prompt_moved(case: Case) -> float | None:
 
 def _busy_before(case: Case) -> Iterator[Reason]:
     before = case.exchange.before
-    stale = any(alias.name == "running" and alias.when == "report" for alias in case.dialect.aliases)
-    if before is None or stale:
+    if before is None or case.dialect.lagging_gauges:
         return
     busy = {name: before.values.get(name, 0.0) for name in ("running", "waiting")}
     if any(busy.values()):
