@@ -245,3 +245,22 @@ def test_what_six_digits_leave_open_is_no_number(earlier: int, known: bool) -> N
     for name in ("drafts", "acceptance_length", "acceptance_per_position"):
         assert m.absent[name].startswith("the server prints few digits of its counters")
         assert name not in m.sources
+
+
+def test_gauges_that_lag_count_from_their_first_change_on() -> None:
+    """What eight earlier requests left on the page is neither ours nor anybody's of now."""
+    seen = {
+        "running": (8.0, 8.0, 0.0, 1.0),
+        "waiting": (2.0, 2.0, 0.0, 0.0),
+        "kv_usage": (0.9, 0.9, 0.1, 0.2),
+    }
+    samples = Samples(at_ns=(0, 1, 2, 3), took_ns=(1,) * 4, **seen)
+    before = page(running=8, waiting=2, kv_usage=0.9, requests_finished=4)
+    after = page(running=1, waiting=0, kv_usage=0.3, requests_finished=5)
+    m = measure(exchange(engine="sglang", samples=samples, before=before, after=after))
+    assert (m.running_peak, m.waiting_peak, m.kv_usage_peak) == (1, 0, 0.3)
+    assert m.kv_usage_mean == pytest.approx(0.15)
+    assert not m.verdict.reasons
+    never = Samples(at_ns=(0,), took_ns=(1,), running=(8.0,), waiting=(2.0,), kv_usage=(0.9,))
+    m = measure(exchange(engine="sglang", samples=never, before=before, after=after))
+    assert m.running_peak is None and m.absent["running_peak"] == "the gauge was not renewed"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from itertools import dropwhile
 from typing import Any
 
 from msgspec import Struct
@@ -11,7 +13,7 @@ from bench.analysis.verdicts.counters import PLACES, CachedCount, Deltas, Specul
 from bench.analysis.verdicts.timing import Times
 from bench.analysis.verdicts.uncertainty import client_uncertainty_s
 from bench.engines.base import Dialect
-from bench.records import Exchange, Measurement, Verdict
+from bench.records import Exchange, Measurement, Scrape, Verdict
 
 _PLACEHOLDER = Verdict(valid=False)
 _CLOCK_FIELDS = (
@@ -192,28 +194,45 @@ def _server_fields(draft: Draft, sources: dict[str, str], absent: dict[str, str]
             absent[name] = deltas.absence(metric, "the engine does not report it for one request alone")
         else:
             sources[name] = "reply" if own is not None else f"histogram {metric}"
-    series = exchange.samples
+    found["preemptions"] = deltas.count("preemptions")
+    if found["preemptions"] is None:
+        absent["preemptions"] = deltas.absence("preemptions", "the engine does not count them")
+    return {**found, **_gauge_fields(exchange, deltas, absent)}
+
+
+def _gauge_fields(exchange: Exchange, deltas: Deltas, absent: dict[str, str]) -> dict[str, float | None]:
+    """What was sampled during the exchange."""
+    series, after = exchange.samples, exchange.after
     unseen = (exchange.wave and deltas.why) or "no sample during the exchange"
-    pages = [page.values for page in (exchange.before, exchange.after) if page is not None]
+    found: dict[str, float | None] = {}
     for name, column, metric in (
         ("kv_usage_peak", series.kv_usage, "kv_usage"),
         ("running_peak", series.running, "running"),
         ("waiting_peak", series.waiting, "waiting"),
     ):
-        sampled = [value for value in column if value is not None]
+        stale, sampled = _renewed(column, exchange.before, metric)
         # The KV use of the pages around counts too: an engine may keep what it computed.
-        ends = [page[metric] for page in pages if metric in page] if metric == "kv_usage" else []
-        found[name] = max(sampled + ends, default=None) if sampled else None
+        ends = [page.values.get(metric) for page in (None if stale else exchange.before, after) if page]
+        known = [value for value in ends if value is not None] if metric == "kv_usage" else []
+        found[name] = max(sampled + known, default=None) if sampled else None
         if not sampled:
-            absent[name] = "the engine has no such gauge" if series.at_ns else unseen
-    during = [value for value in series.kv_usage if value is not None]
+            lacking = "the gauge was not renewed" if stale else "the engine has no such gauge"
+            absent[name] = lacking if series.at_ns else unseen
+    _, during = _renewed(series.kv_usage, exchange.before, "kv_usage")
     found["kv_usage_mean"] = sum(during) / len(during) if during else None
     if not during:
         absent["kv_usage_mean"] = unseen
-    found["preemptions"] = deltas.count("preemptions")
-    if found["preemptions"] is None:
-        absent["preemptions"] = deltas.absence("preemptions", "the engine does not count them")
     return found
+
+
+def _renewed(column: Sequence[float | None], before: Scrape | None, metric: str) -> tuple[bool, list[float]]:
+    """(whether the gauges were stale, samples since they were renewed): where requests seemed to run
+    before ours was sent, what the page says is of earlier ones until it changes."""
+    values = [value for value in column if value is not None]
+    earlier = before.values.get(metric) if before is not None and before.values.get("running") else None
+    if not earlier:
+        return False, values
+    return True, list(dropwhile(lambda value: value == earlier, values))
 
 
 def _first(*witnesses: tuple[str, int | None]) -> tuple[int | None, str]:
