@@ -151,7 +151,8 @@ def crossover_table(found: Sequence[Crossover]) -> str:
     """One row a pair and cell: where they meet, how sure that is, and how far beyond what was measured."""
     tasks = several([one.task for one in found])
     rows = [_crossover_row(one, tasks) for one in found]
-    head = ["route", "base", "tier", "prompt", "wins", "output", "spread", "reach", "trials"]
+    counted = "trials" if all(one.trials is None for one in found) else "texts"
+    head = ["route", "base", "tier", "prompt", "wins", "output", "spread", "reach", counted]
     if tasks:
         head.insert(3, "task")
     where = [f"{o.route} against {o.base}, {o.tier:,} {_prompt(o)}" for o in found]
@@ -163,12 +164,16 @@ def crossover_table(found: Sequence[Crossover]) -> str:
         for place, one in zip(where, found, strict=True)
         for text in _texts(one)
     ]
-    return table(head, rows) + notes(texts, len(rows)) + _CROSSOVER_NOTE
+    note = _CROSSOVER_NOTE + (_TEXTS_NOTE if counted == "texts" else "")
+    return table(head, rows) + notes(texts, len(rows)) + note
 
 
 _CROSSOVER_NOTE = (
     "\n\noutput: tokens where both take equally long; wins: the outputs for which route beats base;"
     "\nreach: output in multiples of the longest measured, above 1.00x nothing was measured there"
+)
+_TEXTS_NOTE = (
+    "\ntexts: prompt texts of both routes; cold, salted and replayed trials of one text count as one"
 )
 
 

@@ -10,6 +10,7 @@ from statistics import median
 from bench.analysis.decisions.claims import counted, hedge
 from bench.analysis.decisions.verified import sentence
 from bench.analysis.statistics.prefill import PrefillLaw
+from bench.analysis.statistics.texts import Texts
 from bench.records import Crossover, Measurement, Reason
 from bench.report import sources
 from bench.report.content import Content, called
@@ -249,11 +250,12 @@ def boundary_lines(content: Content) -> list[str]:
     lines.append(line + "; nothing was measured above.")
     if outputs:
         lines.append(f"Longest output: {max(outputs):,} tokens; longer ones are extrapolated.")
-    fewest = min((len(cell.valid) for cell in content.cells if cell.valid), default=0)
-    if fewest:
+    counts = [(len(Texts(cell.valid)), len(cell.valid)) for cell in content.cells if cell.valid]
+    if counts:
+        texts, trials = min(counts)
+        few = f"Fewest {'valid trials' if texts == trials else 'prompt texts'} in a cell: {texts}"
         lines.append(
-            f"Fewest valid trials in a cell: {fewest}"
-            + ("; below five, spreads are ranges and not confidence intervals." if fewest < 5 else ".")
+            few + ("; below five, spreads are ranges and not confidence intervals." if texts < 5 else ".")
         )
     lines.append(concurrency_line(content))
     return [Told(line, sources.BOUNDARY) for line in lines]

@@ -325,6 +325,8 @@ def test_a_spread_with_one_end_is_shown() -> None:
         low=21.4, spread="interval", samples=(6, 6),
     )  # fmt: skip
     assert "at least 21 95%" in crossover_table([one])
+    assert "trials" in crossover_table([one]) and "texts" not in crossover_table([one])
+    assert "trials of one text count as one" in crossover_table([structs.replace(one, trials=(12, 12))])
     partly = structs.replace(one, status="undecided", output_tokens=None, low=None, ahead="a", ahead_from=5.2)
     assert "not everywhere undecided: a is faster from at most 5.2" in " ".join(
         crossover_table([partly]).split()

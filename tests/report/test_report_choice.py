@@ -8,9 +8,11 @@ from math import inf
 import msgspec
 import report_samples as samples
 
+from bench.analysis.statistics.summary import summarise
 from bench.records import Crossover, Reason, Verdict
 from bench.report import html
 from bench.report.choice import choice_table, choices, said, spans
+from bench.report.words import boundary_lines
 
 NAMES = ("mtp4", "mtp2", "plain")
 
@@ -149,3 +151,24 @@ def test_the_longest_prompts_are_open_and_the_others_folded_before_them() -> Non
 
 def test_one_route_leaves_nothing_to_choose() -> None:
     assert choice_table(samples.content(crossovers=())) is None
+
+
+def test_texts_are_told_where_a_text_had_several_trials() -> None:
+    found = pair("mtp4", "target-only", at=30.0, samples=(3, 3), trials=(6, 5), low=28.0, high=33.0)
+    (one,) = choices(samples.content(crossovers=(found,)))
+    assert one.borders == "30.0 (28.0 to 33.0); range, 3 texts a side (5 to 6 trials)"
+    assert one.spans[-1].hedge == "in the range seen of 3 and 3 texts (6 and 5 trials)"
+    single = pair("mtp4", "target-only", at=30.0, samples=(1, 1), trials=(2, 2))
+    (point,) = choices(samples.content(crossovers=(single,)))
+    assert point.borders.endswith("1 text a side: no spread")
+
+
+def test_the_boundary_counts_texts_where_they_are_fewer_than_trials() -> None:
+    first = samples.measurements()[0]
+    rows = tuple(
+        msgspec.structs.replace(first, condition="replay", replay=replay, pair="a", trial_id=f"r{replay}")
+        for replay in (2, 3)
+    )
+    lines = boundary_lines(samples.content(rows, summaries=tuple(summarise(rows))))
+    assert "Fewest prompt texts in a cell: 1; below five, spreads are ranges" in " ".join(lines)
+    assert any("Fewest valid trials in a cell: " in line for line in boundary_lines(samples.content()))
