@@ -93,6 +93,7 @@ class Runner:
                 for route in self._care.over({trial.route for later in blocks[number:] for trial in later}):
                     await self._time_tokenizers([route])
                     await self._care.close(route)
+            await self._catch_up(blocks)
             if blocks:
                 await self._time_tokenizers(list(self._sessions))
         finally:
@@ -100,6 +101,17 @@ class Runner:
             await self._books.note(FINISHED, data=self._account(started_ns))
             self._books.close()
         self._end(plan)
+
+    async def _catch_up(self, blocks: Sequence[list[Trial]]) -> None:
+        """Does what is left of routes that were lost and found again, after all others."""
+        await self._find_again()
+        for block in blocks:
+            own = [trial for trial in block if trial.route in self._care.returned]
+            if self._left(own):
+                await self._run_block(own)
+
+    async def _find_again(self) -> None:
+        self._warm -= await self._care.find_again()
 
     def _end(self, plan: Sequence[Trial]) -> None:
         """Raises `EngineError` where trials are left because of a server."""
@@ -144,6 +156,7 @@ class Runner:
             yield list(block)
 
     async def _run_block(self, block: Sequence[Trial]) -> None:
+        await self._find_again()
         for route in dict.fromkeys(trial.route for trial in block):
             await self._care.open(route, self._info, self._books.keep_info)
             await self._warm_up(route)

@@ -145,6 +145,25 @@ def test_a_route_with_three_faults_in_a_row_is_lost_though_it_answers_and_the_ot
     assert sum(e.trial.route == "bad" for e in exchanges(run)) == 3
 
 
+def test_a_lost_route_is_looked_for_while_others_are_measured_and_caught_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def in_vain(*_: object, **__: object) -> outage.Return:
+        return outage.Return(back=False, waited_s=0.0, last="gone")
+
+    monkeypatch.setattr("bench.run.lifecycle.care.wait_back", in_vain)
+    with simulate("toy-target-only", faults=["server-error@2"]) as away, simulate("toy-target-only") as there:
+        text = suite({"a": away.base_url, "b": there.base_url}).replace("repeats = 1", "repeats = 2")
+        run = asyncio.run(start(order(text, tmp_path), Progress()))
+    assert len(events(run, ROUTE_LOST)) == len(events(run, SERVER_BACK)) == 1
+    assert measured_well(run) == planned(run)
+    sent = [(e.trial.route, e.trial.repeat, e.failure is None) for e in exchanges(run)]
+    # In the first repeat a fails and b goes on; the second has both; then comes the rest of a's first.
+    assert sorted(sent[:3]) == [("a", 1, False), *[("b", 1, True)] * 2]
+    assert sorted(sent[3:7]) == [*[("a", 2, True)] * 2, *[("b", 2, True)] * 2]
+    assert sent[7:] == [("a", 1, True)] * 2
+
+
 def test_a_request_that_is_refused_itself_is_an_answer(tmp_path: Path) -> None:
     with simulate("toy-target-only", faults=["too-large@2"]) as server:
         run = asyncio.run(start(order(suite({"a": server.base_url}), tmp_path), Progress()))

@@ -3,7 +3,8 @@
 After a request that failed by the server's fault (`bench.run.blame`) nothing more is sent on its route
 before the server answers a tiny request again. What does not come back in time is lost for the session, and
 so is a route with three such failures in a row; a trial with two of them is left for another session. So
-neither a dead server nor a prompt that brings it down can keep a run busy for ever.
+neither a dead server nor a prompt that brings it down can keep a run busy for ever. What was only away or
+busy is looked for once more now and then, while other routes are measured.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from bench.records import Exchange, RunInfo, Trial
 from bench.run.blame import is_servers_fault
 from bench.run.exchange import Exchanger, NotIdle
 from bench.run.ledger import NOT_IDLE, SERVER_BACK, SERVER_FELL, SERVER_STARTED
-from bench.run.lifecycle.outage import RETURN_LIMIT_S, wait_back
+from bench.run.lifecycle.outage import RETURN_LIMIT_S, missing, wait_back
 from bench.run.lifecycle.stage import Stage
 from bench.run.progress import Progress
 
@@ -55,6 +56,9 @@ class Caretaker:
         self._of_trial: Counter[str] = Counter()
         self.left: dict[str, str] = {}
         """Trials left for another session, with the reason."""
+        self.returned: set[str] = set()
+        """Routes that were lost and found again."""
+        self._away: set[str] = set()
 
     async def announce(self) -> None:
         """Puts the servers into the journal that were started before there was one."""
@@ -102,6 +106,29 @@ class Caretaker:
         """Gives a route up for this session whose server did not become idle: nothing was sent."""
         await self._note(NOT_IDLE, str(error), {"route": route, "waited_s": error.waited_s})
         await self.lose(route, str(error))
+        self._away.add(route)
+
+    async def find_again(self) -> set[str]:
+        """Which of the lost routes are there again: one look at those of somebody else's servers that were
+        away or busy. They are lost no more."""
+        found = set()
+        for route in sorted(self._away & self.lost.keys() & self._stage.sessions.keys()):
+            session, started = self._stage.sessions[route], time.monotonic()
+            problem = await missing(session)
+            self._exchanger.server_s += time.monotonic() - started
+            if problem is None:
+                found.add(route)
+                self._exchanger.new_server(session)
+                await self._welcome(route, self.lost.pop(route))
+                self._in_a_row[route] = 0
+        self.returned |= found
+        return found
+
+    async def _welcome(self, route: str, why: str, waited_s: float = 0.0) -> None:
+        """Says that a server which was away answers again."""
+        await self._note(SERVER_BACK, why, {"route": route, "waited_s": waited_s})
+        after = f" after {words(waited_s)}" if waited_s else ""
+        self._progress.notes.append(f"route {route}: its server answers again{after}")
 
     async def see_to(self, exchange: Exchange, trials: Sequence[Trial]) -> bool:
         """After every exchange, or the one of a wave that failed: sees to its server. `trials`: what was
@@ -148,10 +175,10 @@ class Caretaker:
             if self._stage.is_ours(route) and self._stage.may_restart(route):
                 return await self._pick_up(exchange, away)
             await self.lose(route, f"its server {away}")
+            self._away.add(route)
             return False
         self._exchanger.new_server(session)
-        await self._note(SERVER_BACK, failure.message, {"route": route, "waited_s": found.waited_s})
-        self._progress.notes.append(f"route {route}: its server answers again after {words(found.waited_s)}")
+        await self._welcome(route, failure.message, found.waited_s)
         return True
 
     async def _leave(self, exchange: Exchange, trials: Sequence[Trial]) -> None:
