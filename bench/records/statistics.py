@@ -115,8 +115,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     is no ratio), both, there are too few trials for a test, or totals are of outputs of unequal length and
     cannot be reckoned at one; `None` where there is a difference."""
     output_tokens: int | None = None
-    """Output length that both sides' `total_s` is reckoned at, since the outputs measured differ; `None`: they
-    do not, or it is another quantity."""
+    """Output length that both sides' `total_s` is reckoned at, since the outputs measured differ; `None`:
+    they do not, or it is another quantity."""
     warnings: tuple[str, ...] = ()
 
 

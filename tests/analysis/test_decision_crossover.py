@@ -127,8 +127,8 @@ def test_json_has_exactly_the_promised_fields_and_no_nan() -> None:
     found = as_json(crossovers([trial("a", 2.0, 0.01), trial("b", 1.0, 0.02)], "b"))
     assert list(found[0]) == [
         "route", "base", "tier", "condition", "status", "wins", "output_tokens", "low", "high", "spread",
-        "extrapolation", "samples", "trials", "task", "reused_tokens", "measured", "basis", "line_tokens", "ahead",
-        "ahead_from", "ahead_to", "warnings",
+        "extrapolation", "samples", "trials", "task", "reused_tokens", "measured", "basis", "line_tokens",
+        "ahead", "ahead_from", "ahead_to", "warnings",
     ]  # fmt: skip
     assert json.loads(json.dumps(found, allow_nan=False))[0]["samples"] == [1, 1]
 

@@ -133,7 +133,7 @@ def test_the_terminal_table_fits_and_keeps_its_percentiles(width: int) -> None:
     lines = terminal_levels(a_wide_level(), width, width).splitlines()
     assert max(map(len, lines)) <= width
     row = next(line for line in lines if "123,457" in line)
-    assert row.startswith("a-") or row.startswith("a…")
+    assert row.startswith(("a-", "a…"))
     assert "1,234/1,234/1,234" in row and "81.0/10.0" in row
 
 
