@@ -407,7 +407,6 @@ def test_pings_in_the_middle_do_not_put_off_the_idle_timeout(ping: bytes) -> Non
 
     exchange = run(perform(post, idle_s=WHILE))
     assert failed(exchange) == "idle_timeout"
-    assert "kept coming" in exchange.failure.message  # type: ignore[union-attr]
     assert exchange.text == "hi"
 
 
