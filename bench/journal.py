@@ -161,8 +161,22 @@ def read_info(path: Path) -> RunInfo:
         raise JournalError(f"{file}: damaged: {error}") from error
 
 
-def read_entries(path: Path) -> Iterator[Entry]:
+class _WithoutReads(Exchange, frozen=True, kw_only=True, tag_field="kind", tag="exchange"):
+    """An exchange as the decoder sees it when it passes over the reads: under these names there are none."""
+
+    read_ns: tuple[int, ...] = msgspec.field(name="read_ns, left out", default=())
+    read_bytes: tuple[int, ...] = msgspec.field(name="read_bytes, left out", default=())
+
+
+_WHOLE: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Exchange | Event)
+_LIGHT: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(_WithoutReads | Event)
+
+
+def read_entries(path: Path, *, reads: bool = True) -> Iterator[Entry]:
     """The journal's entries in order, streamed; a torn last line is left out.
+
+    `reads=False` leaves the stamps and sizes of reads empty in every exchange that has events: for those
+    who look at events only, and half of a journal of long answers.
 
     An exchange whose very line came before (a journal that was put together by hand) is counted
     once: in its place comes an event `REPEATED` that says so.
@@ -170,7 +184,6 @@ def read_entries(path: Path) -> Iterator[Entry]:
     Raises `JournalError` naming the line when a line before the last is damaged.
     """
     file = path / _JOURNAL
-    decoder: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
     try:
         lines = file.open("rb", buffering=_BLOCK)
     except FileNotFoundError:
@@ -185,7 +198,7 @@ def read_entries(path: Path) -> Iterator[Entry]:
             torn = not block[-1].endswith(b"\n")
             if torn:
                 del block[-1]
-            entries = [_decoded(decoder, line, file, n) for n, line in enumerate(block, read + 1)]
+            entries = [_decoded(line, reads, file, number) for number, line in enumerate(block, read + 1)]
             for line, entry in zip(block, entries, strict=True):
                 read += 1
                 yield entry if isinstance(entry, Event) else _once(entry, line, read, seen)
@@ -193,9 +206,12 @@ def read_entries(path: Path) -> Iterator[Entry]:
                 return  # whoever is writing it may have gone on meanwhile
 
 
-def _decoded(decoder: msgspec.json.Decoder[Entry], line: bytes, file: Path, number: int) -> Entry:
+def _decoded(line: bytes, reads: bool, file: Path, number: int) -> Entry:
     try:
-        return decoder.decode(line)
+        if reads:
+            return _WHOLE.decode(line)
+        entry = _LIGHT.decode(line)
+        return entry if isinstance(entry, Event) or entry.chunks.at_ns else _WHOLE.decode(line)
     except msgspec.DecodeError as error:
         raise JournalError(
             f"{file}, line {number}: damaged: {error}; to use the rest, keep a copy of the file and "
@@ -213,9 +229,9 @@ def _once(exchange: Exchange, line: bytes, number: int, seen: set[tuple[int, int
     return exchange
 
 
-def read_run(path: Path) -> tuple[RunInfo, Iterator[Entry]]:
+def read_run(path: Path, *, reads: bool = True) -> tuple[RunInfo, Iterator[Entry]]:
     """`read_info` and `read_entries` of one run directory."""
-    return read_info(path), read_entries(path)
+    return read_info(path), read_entries(path, reads=reads)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

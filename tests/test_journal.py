@@ -12,10 +12,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from bench.errors import JournalError
 from bench.journal import REPEATED, SCHEMA, Journal, read_entries, read_info
-from bench.records import Event, Exchange, PromptRecipe, PromptSettings, Route, RunInfo, Suite, Trial
+from bench.records import Chunks, Event, Exchange, PromptRecipe, PromptSettings, Route, RunInfo, Suite, Trial
 
 
 def info(schema: int = SCHEMA) -> RunInfo:
@@ -150,6 +151,17 @@ def test_a_line_that_is_finished_while_it_is_read_is_left_for_the_next_look(tmp_
         file.flush()
         assert list(entries) == []
     assert [e.name for e in read_entries(run) if isinstance(e, Event)] == ["one", "two"]
+
+
+def test_reads_are_left_out_where_there_are_events_and_nobody_asks_for_them(tmp_path: Path) -> None:
+    streamed = replace(exchange(), chunks=Chunks(at_ns=(7, 9), chars=(1, 1), kinds="cc"), read_ns=(7, 9))
+    mute = replace(exchange(), attempt=2, read_ns=(8,), read_bytes=(3,))
+    with Journal.create(tmp_path / "r", info()) as journal:
+        journal.append(event("one"), streamed, mute)
+    assert list(read_entries(tmp_path / "r")) == [event("one"), streamed, mute]
+    first, light, same = read_entries(tmp_path / "r", reads=False)
+    assert isinstance(light, Exchange) and (light.read_ns, light.chunks) == ((), streamed.chunks)
+    assert (first, same) == (event("one"), mute)
 
 
 def test_a_directory_in_use_is_refused_even_to_another_process(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ class RunPass:
         from bench.analysis.verdicts.measure import measure_all
 
         self._path = path
-        self._info, entries = read_run(path)
+        self._info, entries = read_run(path, reads=False)
         if is_watch(self._info):
             raise JournalError(
                 f"{path}: this is a watch, not a run: ctxbench report {path} shows it by itself"
