@@ -365,15 +365,16 @@ class Exchanger:
 
 def _not_idle(session: Session, wait: Wait) -> NotIdle:
     page, waited = wait.last, words(wait.waited_s)
+    where = f"route {session.route.name}: its"
     if not page.values:
-        text = f"its metrics page did not come for {waited} ({page.problem}), so nothing was sent; look at it"
-        return NotIdle(text, wait.waited_s)
+        text = f"metrics page did not come for {waited} ({page.problem}), so nothing was sent; look at it"
+        return NotIdle(f"{where} {text}", wait.waited_s)
     busy = ", ".join(
         f"{page.values[name]:.0f} {name}" for name in ("running", "waiting") if page.values.get(name)
     )
     return NotIdle(
-        f"its server was still at work for somebody after {waited} ({busy}), so nothing was sent; another "
-        f"client, or a request that was given up and is still computed: see ctxbench watch {session.root}",
+        f"{where} server was still at work for somebody after {waited} ({busy}), so nothing was sent; "
+        f"another client, or a request given up that is still computed: see ctxbench watch {session.root}",
         wait.waited_s,
     )
 

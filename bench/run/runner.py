@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Literal
 
@@ -127,24 +127,26 @@ class Runner:
     async def _time_tokenizers(self, routes: Sequence[str]) -> None:
         """Times each server's own /tokenize once per tier, after the trials so that it warms nothing."""
         for name in routes:
-            if name in self._care.lost:
-                continue
-            session = self._sessions[name]
-            composer = self._composers[name]
-            for tier in self._suite.tiers:
-                trial = Trial(
-                    id=f"{name}/{tier}/tokenize",
-                    route=name,
-                    tier=tier,
-                    condition="cold",
-                    repeat=0,
-                    task=self._suite.prompt.tasks[0],
-                )
-                prompt = await asyncio.to_thread(composer.compose, trial, pair=self._pair(trial))
-                took = await self._exchanger.time_tokenizer(session, prompt.rest)
-                if took is not None:
-                    data: dict[str, object] = {"route": name, "tier": tier, **took}
-                    await self._books.note(TOKENIZED, data=data)
+            if name not in self._care.lost:
+                with contextlib.suppress(EngineError):  # nothing depends on it
+                    await self._time_tokenizer(name)
+
+    async def _time_tokenizer(self, name: str) -> None:
+        session, composer = self._sessions[name], self._composers[name]
+        for tier in self._suite.tiers:
+            trial = Trial(
+                id=f"{name}/{tier}/tokenize",
+                route=name,
+                tier=tier,
+                condition="cold",
+                repeat=0,
+                task=self._suite.prompt.tasks[0],
+            )
+            prompt = await asyncio.to_thread(composer.compose, trial, pair=self._pair(trial))
+            took = await self._exchanger.time_tokenizer(session, prompt.rest)
+            if took is not None:
+                data: dict[str, object] = {"route": name, "tier": tier, **took}
+                await self._books.note(TOKENIZED, data=data)
 
     def _blocks(self) -> Iterator[list[Trial]]:
         """Interleaved: one repeat of all routes; else one repeat of one route."""
@@ -187,11 +189,9 @@ class Runner:
         )
         attempt = self._ledger.next_attempt(trial)
         composer, pair = self._composers[route], self._pair(trial)
-        prompt = await asyncio.to_thread(composer.compose_warmup, tokens, number=attempt, pair=pair)
-        try:
+        async with self._sheltered(route):
+            prompt = await asyncio.to_thread(composer.compose_warmup, tokens, number=attempt, pair=pair)
             await self._send(trial, prompt, attempt, "warmup")
-        except NotIdle as error:
-            await self._care.leave_busy(route, error)
 
     async def _send_group(self, group: Sequence[Trial], wanted: Sequence[Trial], *, fresh: bool) -> None:
         """Sends the `wanted` trials of a group, and what their conditions need before them.
@@ -201,11 +201,19 @@ class Runner:
         route = group[0].route
         if not wanted or route in self._care.lost:
             return
-        try:
+        async with self._sheltered(route):
             await self._send_wanted(group, wanted, fresh=fresh)
+        self._books.decide()
+
+    @contextlib.asynccontextmanager
+    async def _sheltered(self, route: str) -> AsyncIterator[None]:
+        """What a server does that cannot even be sent to ends no more than the route's turn."""
+        try:
+            yield
         except NotIdle as error:
             await self._care.leave_busy(route, error)
-        self._books.decide()
+        except EngineError as error:  # prompts may need the server's own tokenizer
+            await self._care.see_to_tokenizer(route, error)
 
     async def _send_wanted(self, group: Sequence[Trial], wanted: Sequence[Trial], *, fresh: bool) -> None:
         cold, *others = waves(group)

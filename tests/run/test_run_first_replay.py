@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from run_helpers import ctxbench_here, exchanges, only_run, suite_text
 
 from bench.analysis.decisions.crossover import curve_key
@@ -40,7 +41,7 @@ def measured(run: Path) -> list[Measurement]:
 def test_every_trial_is_sent_once_and_the_run_is_whole(tmp_path: Path) -> None:
     with simulate("toy-target-only", faults=FAULT) as server:
         (tmp_path / "s.toml").write_text(suite(server.base_url))
-        result = ctxbench_here(["run", "s.toml", "--quiet", "--no-report"], tmp_path)
+        result = ctxbench_here(["run", "s.toml", "--force", "--quiet", "--no-report"], tmp_path)
     assert result.returncode == 0, result.stderr
     run = only_run(tmp_path / "results")
     assert [e.trial.id for e in exchanges(run)] == [trial.id for trial in read_info(run).plan]
@@ -61,7 +62,7 @@ def test_a_cache_that_keeps_nothing_is_still_told_as_such(tmp_path: Path) -> Non
     with simulate("toy-target-only", faults=["evicts"]) as server:
         text = suite(server.base_url)
         run = asyncio.run(
-            start(Order(suite=parse_suite(text), suite_text=text, results=tmp_path), Progress())
+            start(Order(suite=parse_suite(text), suite_text=text, results=tmp_path, force=True), Progress())
         )
     assert status(run).unmeasured == 4
     assert not any(map(is_first_miss, measured(run)))
@@ -71,7 +72,7 @@ def test_a_run_cut_off_between_the_two_replays_goes_on_with_the_second(tmp_path:
     with simulate("toy-target-only", faults=FAULT) as server:
         text = suite(server.base_url).replace("repeats = 2", "repeats = 1")
         run = asyncio.run(
-            start(Order(suite=parse_suite(text), suite_text=text, results=tmp_path), Progress())
+            start(Order(suite=parse_suite(text), suite_text=text, results=tmp_path, force=True), Progress())
         )
         journal = run / "journal.jsonl"
         lines = journal.read_bytes().splitlines(keepends=True)
@@ -91,13 +92,16 @@ def test_a_run_cut_off_between_the_two_replays_goes_on_with_the_second(tmp_path:
     assert [is_first_miss(one) for one in measured(run)] == [False, True, False, False]
 
 
-def test_a_first_replay_sent_once_more_is_judged_by_one_that_is_not_measured(tmp_path: Path) -> None:
+def test_a_first_replay_sent_once_more_is_judged_by_one_that_is_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.run.preflight.probe._DOUBTFUL", frozenset())
     # Requests: 1 the preflight's, 2 the warm-up, 3 cold, 4 the first replay, cut off in its stream. What
     # is left behind a new cold prompt: that replay alone, and one more for its sake.
     with simulate("toy-target-only", faults=[*FAULT, "early-stop@4"]) as server:
         text = suite(server.base_url).replace("repeats = 2", "repeats = 1")
         run = asyncio.run(
-            start(Order(suite=parse_suite(text), suite_text=text, results=tmp_path), Progress())
+            start(Order(suite=parse_suite(text), suite_text=text, results=tmp_path, force=True), Progress())
         )
     sent = [(e.trial.condition, e.trial.replay, e.purpose, e.attempt) for e in exchanges(run)]
     assert sent[4:] == [("cold", 0, "prime", 2), ("replay", 1, "trial", 2), ("replay", 2, "prime", 2)]

@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_helpers import TOKENIZER, events, exchanges, only_run, suite_text
@@ -20,7 +21,8 @@ from bench.engines import get
 from bench.errors import EngineError
 from bench.journal import read_info
 from bench.plan.suite import parse_suite
-from bench.records import Failure, Route, ServerFacts
+from bench.prompting.compose import Composer, Prompt
+from bench.records import Failure, Route, ServerFacts, Trial
 from bench.run.ledger import NOT_IDLE, SERVER_BACK, SERVER_FELL
 from bench.run.lifecycle import outage
 from bench.run.lifecycle.care import ROUTE_LOST, TRIAL_LEFT
@@ -35,8 +37,9 @@ from bench.wire.client import Client
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here publishes late."""
+    """Nothing here publishes late, and the preflight is one request, whatever the machine does meanwhile."""
     monkeypatch.setattr("bench.run.exchange._STILL_S", 0.0)
+    monkeypatch.setattr("bench.run.preflight.probe._DOUBTFUL", frozenset())
 
 
 @pytest.fixture
@@ -54,7 +57,7 @@ def suite(base_urls: dict[str, str], *, conditions: str = '"cold"', more: str = 
 
 
 def order(text: str, results: Path) -> Order:
-    return Order(suite=parse_suite(text), suite_text=text, results=results)
+    return Order(suite=parse_suite(text), suite_text=text, results=results, force=True)
 
 
 def measured_well(run: Path) -> set[str]:
@@ -167,6 +170,32 @@ def test_a_lost_route_is_looked_for_while_others_are_measured_and_caught_up(
     assert sent[7:] == [("a", 1, True)] * 2
 
 
+@pytest.mark.parametrize(("failures", "lost"), [(1, False), (9, True)])
+def test_a_server_whose_tokenizer_fails_for_a_while_ends_no_run(
+    failures: int, lost: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress, left, compose = Progress(), [failures], Composer.compose
+
+    def fails_at_first(self: Composer, trial: Trial, **options: Any) -> Prompt:
+        if progress.path is not None and trial.route == "a" and left[0]:
+            left[0] -= 1
+            raise EngineError("POST /tokenize: HTTP 502: bad gateway")
+        return compose(self, trial, **options)
+
+    monkeypatch.setattr(Composer, "compose", fails_at_first)
+    with simulate("toy-target-only") as one, simulate("toy-target-only") as other:
+        work = start(order(suite({"a": one.base_url, "b": other.base_url}), tmp_path), progress)
+        if lost:
+            with pytest.raises(
+                EngineError, match=r"route a: 3 requests in a row .* bad gateway; 2 of 4 trials"
+            ):
+                asyncio.run(work)
+        else:
+            asyncio.run(work)
+    run = only_run(tmp_path)
+    assert measured_well(run) == {trial for trial in planned(run) if not lost or trial.startswith("b/")}
+
+
 def test_a_request_that_is_refused_itself_is_an_answer(tmp_path: Path) -> None:
     with simulate("toy-target-only", faults=["too-large@2"]) as server:
         run = asyncio.run(start(order(suite({"a": server.base_url}), tmp_path), Progress()))
@@ -210,7 +239,7 @@ base_url = "http://127.0.0.1:{port}/v1"
 [route.server]
 up = "{serve} --fault server-error@3-"
 """
-    run = asyncio.run(start(Order(suite=parse_suite(text), suite_text=text, results=tmp_path), Progress()))
+    run = asyncio.run(start(order(text, tmp_path), Progress()))
     (fall,) = events(run, SERVER_FELL)
     assert fall.message.startswith("did not come back")
     assert measured_well(run) == planned(run)

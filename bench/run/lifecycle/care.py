@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from bench.errors import BenchError
+from bench.errors import BenchError, EngineError
 from bench.plan.estimate import words
 from bench.records import Exchange, RunInfo, Trial
 from bench.run.blame import is_servers_fault
@@ -73,7 +73,7 @@ class Caretaker:
         try:
             notes = await self._stage.bring(route, info)
         except BenchError as error:
-            await self.lose(route, str(error).removeprefix(f"route {route}: "))
+            await self.lose(route, _without_name(error, route))
             return
         finally:
             self._exchanger.server_s += time.monotonic() - started
@@ -105,8 +105,15 @@ class Caretaker:
     async def leave_busy(self, route: str, error: NotIdle) -> None:
         """Gives a route up for this session whose server did not become idle: nothing was sent."""
         await self._note(NOT_IDLE, str(error), {"route": route, "waited_s": error.waited_s})
-        await self.lose(route, str(error))
+        await self.lose(route, _without_name(error, route))
         self._away.add(route)
+
+    async def see_to_tokenizer(self, route: str, error: EngineError) -> None:
+        """After a server's own tokenizer failed to help with a prompt, so that nothing could be sent."""
+        if route in self.lost:
+            return
+        self.faults[route] += 1
+        await self._wait_for(route, _without_name(error, route), None)
 
     async def find_again(self) -> set[str]:
         """Which of the lost routes are there again: one look at those of somebody else's servers that were
@@ -146,39 +153,38 @@ class Caretaker:
         if fall is not None:
             there = await self._pick_up(exchange, fall)
         else:
-            there = await self._wait_for(exchange)
+            there = await self._wait_for(route, failure.message, exchange)
         if there:
             await self._leave(exchange, trials)
         return there
 
-    async def _wait_for(self, exchange: Exchange) -> bool:
-        """Waits for a server that lives, for all we know; one of ours that stays silent is started again."""
-        route, failure = exchange.trial.route, exchange.failure
-        assert failure is not None  # noqa: S101 - `see_to` has asked
+    async def _wait_for(self, route: str, why: str, exchange: Exchange | None) -> bool:
+        """Waits for a server that lives, for all we know; one of ours that stays silent is started again.
+        Whether it is there. `exchange`: what failed."""
         self._in_a_row[route] += 1
         if self._in_a_row[route] >= IN_A_ROW:
             times = f"{IN_A_ROW} requests in a row failed by the server's fault"
-            await self.lose(route, f"{times}, the last with: {failure.message}")
+            await self.lose(route, f"{times}, the last with: {why}")
             return False
         session = self._stage.sessions[route]
         self._progress.enter("waiting for the server to come back", time.monotonic_ns())
 
         def say(problem: str) -> None:
             self._progress.notes.append(
-                f"route {route}: {failure.message}; waiting up to {words(RETURN_LIMIT_S)} for it ({problem})"
+                f"route {route}: {why}; waiting up to {words(RETURN_LIMIT_S)} for it ({problem})"
             )
 
         found = await wait_back(session, limit_s=RETURN_LIMIT_S, say=say)
         self._exchanger.server_s += found.waited_s
         if not found.back:
             away = f"did not come back within {words(found.waited_s)} ({found.last})"
-            if self._stage.is_ours(route) and self._stage.may_restart(route):
+            if exchange is not None and self._stage.is_ours(route) and self._stage.may_restart(route):
                 return await self._pick_up(exchange, away)
             await self.lose(route, f"its server {away}")
             self._away.add(route)
             return False
         self._exchanger.new_server(session)
-        await self._welcome(route, failure.message, found.waited_s)
+        await self._welcome(route, why, found.waited_s)
         return True
 
     async def _leave(self, exchange: Exchange, trials: Sequence[Trial]) -> None:
@@ -212,7 +218,7 @@ class Caretaker:
         try:
             self._exchanger.new_server(await self._stage.restart(route))
         except BenchError as error:
-            await self.lose(route, str(error).removeprefix(f"route {route}: "))
+            await self.lose(route, _without_name(error, route))
             return False
         finally:
             self._exchanger.server_s += time.monotonic() - started
@@ -221,3 +227,8 @@ class Caretaker:
 
     def _ours(self) -> list[str]:
         return [route for route in self._stage.sessions if self._stage.is_ours(route)]
+
+
+def _without_name(error: BenchError, route: str) -> str:
+    """What is told behind the name of the route."""
+    return str(error).removeprefix(f"route {route}: ")
