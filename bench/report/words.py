@@ -95,6 +95,8 @@ def crossover_line(one: Crossover, several_tasks: bool = False) -> str:
         spread = f" (at most {tokens(one.high)})"
     elif one.basis == "law":
         spread = " (no spread: too few tiers for one)"
+    elif max(one.samples) > 1:
+        spread = " (no spread is known)"
     else:
         spread = " (a single trial: no spread)"
     return (

@@ -7,7 +7,7 @@ from bench.analysis.decisions.crossover import crossovers
 from bench.analysis.decisions.lines import report_lines, tokens_short
 from bench.analysis.statistics.arrival import arrival
 from bench.analysis.statistics.compare import compare
-from bench.records import Chunks, Exchange, Measurement, PromptRecipe, Trial
+from bench.records import Chunks, Crossover, Exchange, Measurement, PromptRecipe, Trial
 
 
 def _lines(rows: list[Measurement], base: str = "b") -> list[str]:
@@ -130,3 +130,12 @@ def test_arrival_curves_need_tokens_that_are_known() -> None:
     assert single is not None and single[0].tolist() == [1, 2, 3]
     assert arrival(_exchange(Chunks(at_ns=at, chars=(3, 3, 3, 0))), 7) is None
     assert arrival(_exchange(Chunks()), 3) is None
+
+
+def test_an_open_end_is_told_as_such() -> None:
+    one = Crossover(
+        route="a", base="b", tier=1000, condition="cold", status="crosses", wins="above", output_tokens=300.0,
+        low=250.0, spread="interval", samples=(6, 6),
+    )  # fmt: skip
+    (line,) = report_lines([], crossovers=[one])
+    assert line == "a beats b beyond about 300 output tokens at 1k (at least 250, 95%)"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from decision_samples import ROUTES, TIERS, trial, truth, two_routes
+from decision_samples import ROUTES, TIERS, study, trial, truth, two_routes
 from msgspec import structs
 
 from bench.analysis.decisions.crossover import one_way
@@ -133,3 +134,34 @@ def test_the_option_is_tokens_or_a_share() -> None:
     for text in ("100%", "-1", "x", "nan%", "1.5", "%", "9" * 400, "-5%"):
         with pytest.raises(SuiteError, match="give cached tokens"):
             parse_reuse(text)
+
+
+def test_far_out_the_spread_holds_the_scatter_of_the_slopes() -> None:
+    """Tiers close together, met 170 times beyond the measured output: of quotients 84% held the truth."""
+    laws = {"a": (0.2, 0.034, 0.010, 4e-8), "b": (0.2, 0.004, 0.016, 1e-8)}
+    n = np.arange(2, 400_000)
+    gap = 0.03 * 4_000 + (n - 1) * (-0.006 + 3e-8 * (8_000 + n / 2))
+    true = float(n[np.argmax(gap < 0)])
+    held, open_ends = 0, 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        rows = [
+            row
+            for route, (a, b, d0, d1) in laws.items()
+            for tier in (8_000, 10_000, 12_000)
+            for row in study(
+                route, a + b * tier, d0 + d1 * (tier + 64), 6, rng, noise=(0.01, 0.02), tier=tier, output=128
+            )
+        ]
+        one = {c.tier: c for c in reuse_crossovers(rows, Reuse(share=0.5), "b")}[8_000]
+        assert one.spread == "interval" and one.low is not None
+        held += one.low <= true and (one.high is None or true <= one.high)
+        open_ends += one.high is None
+    assert held >= 55
+    assert 0 < open_ends < 60  # where the slopes may part so far that the routes never meet
+
+
+def test_without_scatter_the_spread_closes_on_the_meeting() -> None:
+    for one in one_way(reuse_crossovers(replayed(two_routes(noise=0.0)), Reuse(share=0.5))):
+        assert one.low is not None and one.high is not None
+        assert one.low == pytest.approx(one.output_tokens, rel=1e-3) == one.high

@@ -138,6 +138,8 @@ def _crossed(one: Crossover, tasks: bool) -> str | None:
     if one.low is not None and one.high is not None and _tokens(one.low) != _tokens(one.high):
         kind = "95%" if one.spread == "interval" else "range"
         text += f" ({_tokens(one.low)} to {_tokens(one.high)}, {kind})"
+    elif one.low is not None and one.high is None:
+        text += f" (at least {_tokens(one.low)}, {'95%' if one.spread == 'interval' else 'range'})"
     elif one.low is None and one.high is None:
         point = max(one.samples) < 2
         text += f" ({hedge(*one.samples, trials=one.trials) if point else 'a point: no spread is known'})"

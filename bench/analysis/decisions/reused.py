@@ -223,9 +223,9 @@ def _located(
         return structs.replace(
             one, status="undecided", warnings=(*one.warnings, "by these laws they never meet")
         )
-    low, high = _ends(met, ttft, tpot)
+    low, high = _ends(one.tier, ttft, steps)
     spread: Spread | None = None
-    if low is not None and high is not None:
+    if low is not None or high is not None:
         spread = "interval" if min(one.samples) >= bootstrap.MINIMUM else "range"
     return structs.replace(
         one,
@@ -240,21 +240,40 @@ def _located(
     )
 
 
-def _ends(met: float, ttft: Estimate, tpot: Estimate) -> tuple[float | None, float | None]:
-    """Spread of the crossover: that of a quotient, the logarithms of both spreads added in squares."""
-    if ttft.high is None or tpot.high is None:
+def _ends(tier: int, ttft: Estimate, steps: tuple[DecodeLaw, DecodeLaw]) -> tuple[float | None, float | None]:
+    """Spread of the crossover: the output lengths at which the two latencies are not told apart.
+
+    Half of the spread of their difference joins those of the TTFTs and of both step times at that length,
+    slopes and all, added in squares (E. C. Fieller's way with a quotient, JRSS B 16, 1954). An end that is
+    not reached is left open.
+    """
+    if ttft.low is None or ttft.high is None:
         return None, None
-    start, step = abs(ttft.value), abs(tpot.value)
-    half_start, half_step = ttft.high - ttft.value, tpot.high - tpot.value
-    below = math.hypot(math.log(start / (start - half_start)), math.log((step + half_step) / step))
-    above = math.hypot(math.log((start + half_start) / start), math.log(step / (step - half_step)))
-    return met * math.exp(-below), met * math.exp(above)
+    context = tier + _GRID / 2
+    gap = _gap(tier, ttft.value, steps) * np.sign(ttft.value)
+    half = np.hypot(
+        (ttft.high - ttft.low) / 2,
+        (_GRID - 1) * np.hypot(steps[0].half_at(context), steps[1].half_at(context)),
+    )
+    if np.isnan(half).any():
+        return None, None
+    return _closing(gap - half), _closing(gap + half)
+
+
+def _gap(tier: int, start: float, steps: tuple[DecodeLaw, DecodeLaw]) -> Floats:
+    """Difference of the two latencies at every output length of the grid."""
+    context = tier + _GRID / 2
+    gap: Floats = start + (_GRID - 1) * (steps[0].at(context) - steps[1].at(context))
+    return gap
 
 
 def _meeting(tier: int, start: float, steps: tuple[DecodeLaw, DecodeLaw]) -> float | None:
     """First output length at which `start` is won back, each step differing by the laws."""
-    context = tier + _GRID / 2
-    gap = start + (_GRID - 1) * (steps[0].at(context) - steps[1].at(context))
+    return _closing(_gap(tier, start, steps))
+
+
+def _closing(gap: Floats) -> float | None:
+    """First output length of the grid at which a gap changes its sign, linear between points."""
     changes = np.flatnonzero(np.sign(gap[1:]) != np.sign(gap[0]))
     if not changes.size:
         return None
