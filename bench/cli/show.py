@@ -14,6 +14,7 @@ from bench.report.quantities import significant
 from bench.run.progress import Progress
 
 _PERIOD_S = 0.5
+_LONG_S = 5.0  # a wait is told by its length from here on
 
 
 @contextlib.contextmanager
@@ -51,6 +52,8 @@ def describe(progress: Progress, now_ns: int) -> str:
         text += f" {waited:.0f} s"
         if progress.expected_ttft_s is not None:
             text += f" of about {progress.expected_ttft_s:.0f} s"
+    if progress.phase.startswith("waiting") and waited >= _LONG_S:
+        text += f" {duration(waited)}"
     if progress.phase == "decode":
         text += _decoding(progress)
     if progress.together > 1:

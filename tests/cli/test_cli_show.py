@@ -31,6 +31,13 @@ def test_from_the_first_text_on_bytes_are_shown_while_no_rate_is_known() -> None
     assert describe(made, 810 * SECOND) == "mtp4 564,577 cold: decode 123 kB, KV 35%"
 
 
+def test_a_long_wait_for_a_server_is_told_by_its_length() -> None:
+    made = progress()
+    made.enter("waiting for the server to come back", 500 * SECOND)
+    assert describe(made, 504 * SECOND) == "mtp4 564,577 cold: waiting for the server to come back"
+    assert describe(made, 812 * SECOND) == "mtp4 564,577 cold: waiting for the server to come back 5 min"
+
+
 def test_the_decode_rate_takes_the_place_of_the_bytes_and_is_marked_where_it_is_reckoned() -> None:
     made = progress()
     made.enter("decode", 800 * SECOND)

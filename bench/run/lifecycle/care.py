@@ -121,6 +121,7 @@ class Caretaker:
         found = set()
         for route in sorted(self._away & self.lost.keys() & self._stage.sessions.keys()):
             session, started = self._stage.sessions[route], time.monotonic()
+            self._progress.enter("waiting for the server to come back", time.monotonic_ns())
             problem = await missing(session)
             self._exchanger.server_s += time.monotonic() - started
             if problem is None:

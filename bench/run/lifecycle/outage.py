@@ -13,7 +13,7 @@ from bench.errors import EngineError
 from bench.records import Failure, Trial
 from bench.run.blame import is_servers_fault, means_later
 from bench.run.exchange import PATHS, body_of
-from bench.run.preflight.probe import look, tiny_prompt
+from bench.run.preflight.probe import busy, tiny_prompt
 from bench.run.session import Session
 from bench.wire.client import finish
 from bench.wire.failures import StatusError
@@ -77,10 +77,8 @@ async def missing(session: Session) -> str | None:
     else:
         if (other := _other_model(models, session.model)) is not None:
             return other
-    if session.metrics_url is not None:
-        page = await look(session)
-        if session.dialect.is_idle(page.values) is False:
-            return f"{session.root} still works for somebody"
+    if await busy(session):
+        return f"{session.root} is at work for somebody, or gives no metrics page"
     failure = await _ask(session)
     return failure.message if failure is not None and is_servers_fault(failure) else None
 
