@@ -241,22 +241,13 @@ def _located(
     if a.curves and b.curves and one.measured and line.value <= one.measured:
         if b.name not in a.met:
             a.met[b.name] = b.met[a.name] = _on_curves(a, b, one.measured, ahead, is_paired)
-        curve, notes = a.met[b.name]
+        better, notes = a.met[b.name]
+        best, basis = (better, "curve") if better is not None else (line, "line")
         warnings += notes
-        if curve is not None:
-            best, basis = curve, "curve"
     elif one.measured and line.value > FAR * one.measured:
-        if a.slope is None or b.slope is None:
-            warnings.append("how decode slows further out is unknown: it was measured on one tier")
-            warnings += _by_streams(a, b, one.measured, ahead)
-        else:
-            sides = (a.side, a.slope), (b.side, b.slope)
-            context = one.tier + one.measured / 2
-            bent = slowing.meeting(*sides, context, one.measured, ahead, is_paired)
-            if bent is not None:
-                best, basis = bent, "slowing"
-            else:
-                warnings.append("decode slows with context so much that the routes may never meet")
+        better, notes = _far_out(a, b, one.tier, one.measured, ahead, is_paired)
+        best, basis = (better, "slowing") if better is not None else (line, "line")
+        warnings += notes
     factor = best.value / one.measured if one.measured else None
     if factor is not None and factor > 1:
         warnings.append(f"extrapolated {factor:.1f}-fold beyond the {one.measured:,} measured tokens")
@@ -319,6 +310,20 @@ def _line(ahead: int) -> bootstrap.Statistic:
         return np.where(np.equal(ca, cb) & (gain * ahead > 0), plain, met)
 
     return meet
+
+
+def _far_out(
+    a: _Route, b: _Route, tier: int, measured: int, ahead: int, is_paired: bool
+) -> tuple[Estimate | None, list[str]]:
+    """Where the bent lines meet; `None`, and why, where that is not known."""
+    if a.slope is None or b.slope is None:
+        unknown = "how decode slows further out is unknown: it was measured on one tier"
+        return None, [unknown, *_by_streams(a, b, measured, ahead)]
+    sides = (a.side, a.slope), (b.side, b.slope)
+    bent = slowing.meeting(*sides, tier + measured / 2, measured, ahead, is_paired)
+    if bent is None:
+        return None, ["decode slows with context so much that the routes may never meet"]
+    return bent, []
 
 
 def _by_streams(a: _Route, b: _Route, measured: int, ahead: int) -> list[str]:
