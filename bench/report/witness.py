@@ -19,12 +19,14 @@ _CLOCKED = {"ttft_s", "total_s", "decode_tok_s", "tpot_s", "icl_p50_s", "icl_p99
 def witnesses(measurements: tuple[Measurement, ...], key: str) -> str:
     """Where a quantity was read, over several measurements; empty when nobody has it."""
     having = [m for m in measurements if getattr(m, key) is not None]
-    found: set[tuple[str, str]] = set()
-    for one in having:
-        own = (key,) if key in one.sources else _MADE_OF.get(key, ())
-        found.update((name, one.sources[name]) for name in own if name in one.sources)
-    texts = {_label(name, key) + visible(source, 120) for name, source in found}
-    ours = having and key in _CLOCKED and not any(name == key for name, _ in found)
+    own, parts = (key,), _MADE_OF.get(key, ())
+    found: dict[str, set[str]] = {name: set() for name in (*own, *parts)}
+    for sources in [m.sources for m in having]:
+        for name in own if key in sources else parts:
+            if name in sources:
+                found[name].add(sources[name])
+    texts = {_label(name, key) + visible(text, 120) for name, texts in found.items() for text in texts}
+    ours = having and key in _CLOCKED and not found[key]
     return ", ".join([*([CLOCK] if ours else []), *sorted(texts)])
 
 
