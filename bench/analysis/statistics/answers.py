@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from statistics import median
 
+import numpy as np
 from msgspec import Struct
 
 from bench.analysis.statistics.cells import pooled, usable
@@ -186,23 +188,26 @@ def answer_of(exchange: Exchange) -> Answer | None:
 def _said(exchange: Exchange) -> Said:
     text = exchange.reasoning + exchange.text + exchange.tool_text
     kept = text[:KEPT_CHARACTERS]
-    chunks, usage = exchange.chunks, exchange.usage
-    places = [place for place, characters in enumerate(chunks.chars) if characters]
-    counts: list[int] = []
-    if len(chunks.tokens) == len(chunks.chars):
-        counts = [chunks.tokens[place] for place in places]
-    elif usage is not None and usage.completion_tokens == len(places):
-        counts = list(range(1, len(places) + 1))  # a token a chunk
-    ends: list[int] = []
-    for place in places if counts else ():
-        ends.append((ends[-1] if ends else 0) + chunks.chars[place])
-    within = sum(end <= len(kept) for end in ends)
+    chunks, usage = exchange.chunks.text, exchange.usage
+    ends = np.cumsum(chunks.chars)
+    within = int(np.searchsorted(ends, len(kept), side="right"))
+    tokens: tuple[int, ...] = ()
+    if chunks.tokens is not None:
+        tokens = tuple(chunks.tokens[:within].tolist())
+    elif usage is not None and usage.completion_tokens == len(ends):
+        tokens = _numbers(within)  # a token a chunk
     return Said(
         text=kept,
         ended=exchange.finish_reason == "stop" and len(kept) == len(text),
-        ends=tuple(ends[:within]),
-        tokens=tuple(counts[:within]),
+        ends=tuple(ends[: len(tokens)].tolist()),
+        tokens=tokens,
     )
+
+
+@lru_cache(maxsize=64)
+def _numbers(count: int) -> tuple[int, ...]:
+    """1 to `count`; the same tuple for all answers of that length."""
+    return tuple(range(1, count + 1))
 
 
 def divergence(one: Said, other: Said) -> Divergence:
