@@ -92,10 +92,10 @@ def test_a_run_cut_off_between_the_two_replays_goes_on_with_the_second(tmp_path:
     assert [is_first_miss(one) for one in measured(run)] == [False, True, False, False]
 
 
+@pytest.mark.usefixtures("single_preflight")
 def test_a_first_replay_sent_once_more_is_judged_by_one_that_is_not_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("bench.run.preflight.probe._DOUBTFUL", frozenset())
     # Requests: 1 the preflight's, 2 the warm-up, 3 cold, 4 the first replay, cut off in its stream. What
     # is left behind a new cold prompt: that replay alone, and one more for its sake.
     with simulate("toy-target-only", faults=[*FAULT, "early-stop@4"]) as server:

@@ -189,6 +189,7 @@ def test_every_stream_has_a_prompt_and_a_line_of_its_own_and_the_pages_are_kept_
     assert len(list((run / "scrapes").iterdir())) == 2 * len(found) // 4
 
 
+@pytest.mark.usefixtures("single_preflight")
 def test_a_wave_with_one_failed_stream_is_repeated_as_a_whole_behind_fresh_salts(tmp_path: Path) -> None:
     # Request 1 is the preflight's.
     with simulate("toy-target-only", speed=SPEED, faults=["reset-stream@3"]) as server:

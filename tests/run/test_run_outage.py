@@ -34,12 +34,13 @@ from bench.servers.simulator import Simulator
 from bench.servers.simulator import start as simulate
 from bench.wire.client import Client
 
+pytestmark = pytest.mark.usefixtures("single_preflight")
+
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here publishes late, and the preflight is one request, whatever the machine does meanwhile."""
+    """Nothing here publishes late."""
     monkeypatch.setattr("bench.run.exchange._STILL_S", 0.0)
-    monkeypatch.setattr("bench.run.preflight.probe._DOUBTFUL", frozenset())
 
 
 @pytest.fixture

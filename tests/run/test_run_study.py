@@ -91,6 +91,7 @@ def test_routes_on_one_server_never_share_a_prompt(server: Simulator, tmp_path: 
     assert {m.trial_id for m in measured(run) if m.verdict.valid} == {t.id for t in read_info(run).plan}
 
 
+@pytest.mark.usefixtures("single_preflight")
 def test_an_invalid_cold_is_repeated_behind_a_fresh_salt_at_the_end_of_its_block(tmp_path: Path) -> None:
     # Request 1 is the preflight's, 2 the warm-up.
     with simulate("toy-target-only", faults=["reset-stream@3"]) as server:
