@@ -8,7 +8,7 @@ from itertools import groupby
 
 from bench.analysis.decisions.goodput import Goodput, fewest, highest
 
-from .decide_tables import filled, notes, quantity, table
+from .decide_tables import filled, notes, table
 
 
 def goodput_table(found: Sequence[Goodput], share: float) -> str:
@@ -20,7 +20,7 @@ def goodput_table(found: Sequence[Goodput], share: float) -> str:
             str(one.concurrency),
             f"{one.met} of {one.requests}",
             _interval(one),
-            quantity(one.requests_s, "/s", spread=False),
+            "-" if one.requests_s is None else f"{one.requests_s:.3g}",
             one.verdict,
         ]
         for one in found
@@ -54,7 +54,10 @@ def _texts(one: Goodput) -> list[str]:
         reasons = ", ".join(f"{name} {count}" for name, count in one.left_out.items())
         told.append(f"waves that say nothing about the server are left out: {reasons}")
     if one.failed:
-        told.append(f"{one.failed} requests failed: they count as beyond every limit")
+        failed = (
+            "a request failed: it counts" if one.failed == 1 else f"{one.failed} requests failed: they count"
+        )
+        told.append(f"{failed} as beyond every limit")
     return told
 
 

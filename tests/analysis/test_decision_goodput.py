@@ -28,11 +28,11 @@ def one(rows: list[Measurement], promise: Promise = PROMISE, share: float = 0.9)
 
 
 def test_a_request_is_judged_by_itself_and_the_rate_counts_those_within_the_limits() -> None:
-    # 3 of 4 and 4 of 4 within 1 s; spans of 2 s: 1.5/s and 2/s, of which the median is 1.75/s
+    # 3 of 4 and 4 of 4 within 1 s, in two spans of 2 s: 7 requests in 4 s
     found = one([*wave(1, [0.5, 0.9, 1.0, 1.1]), *wave(2, [0.1, 0.2, 0.3, 0.4])])
     assert (found.waves, found.requests, found.met, found.failed) == (2, 8, 7, 0)
     assert found.share == 0.875
-    assert found.requests_s is not None and found.requests_s.value == 1.75
+    assert found.requests_s == 1.75
     assert one(wave(1, [0.5, 0.5], tpot=0.06)).met == 0
 
 
@@ -103,4 +103,18 @@ def test_requests_sent_alone_are_a_level_and_salted_ones_count_as_cold() -> None
     found = one(rows)
     assert (found.concurrency, found.condition, found.waves, found.met) == (1, "cold", 2, 2)
     # total: 0.5 + 100 x 0.01 = 1.5 s each: one request within the limits in 1.5 s
-    assert found.requests_s is not None and found.requests_s.value == pytest.approx(1 / 1.5)
+    assert found.requests_s == pytest.approx(1 / 1.5)
+
+
+def test_a_request_alone_that_failed_has_no_end_and_so_no_rate() -> None:
+    failure = Failure(kind="status", message="503")
+    failed = structs.replace(trial("a", None, None, number=2), failure=failure)
+    found = one([trial("a", 0.5, 0.01, number=1), failed])
+    assert (found.requests, found.met, found.requests_s) == (2, 1, None)
+
+
+def test_a_first_replay_that_missed_is_no_replay() -> None:
+    hit = trial("a", 0.5, 0.01, condition="replay", number=1)
+    verdict = structs.replace(hit.verdict, reuse="missed")
+    miss = trial("a", 5.0, 0.01, condition="replay", number=2, verdict=verdict)
+    assert (one([hit, miss]).requests, one([hit, miss]).met) == (1, 1)

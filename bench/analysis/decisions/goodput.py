@@ -12,12 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-import numpy as np
 from msgspec import Struct
 
-from bench.analysis.statistics import bootstrap
 from bench.analysis.statistics.cells import pooled, renamed
-from bench.records import Condition, Estimate, Measurement
+from bench.analysis.verdicts.firstreplay import is_first_miss
+from bench.records import Condition, Measurement
 
 _Z = 1.959963984540054  # two-sided 95% of the normal distribution
 _NOT_ITS_OWN = {"wave_spoilt"}  # another request of the wave failed: its own times still hold
@@ -53,9 +52,9 @@ class Goodput(Struct, frozen=True, kw_only=True):
     low: float | None
     """95% interval of the share of such requests (Wilson 1927); `None`: no request was judged."""
     high: float | None
-    requests_s: Estimate | None
-    """Requests within the limits of a wave / from its release to the end of its last answer; median over
-    waves."""
+    requests_s: float | None
+    """Requests within the limits / time from the release of their wave to the end of its last answer, summed
+    up over waves; `None` where a wave has no end, since a request sent alone has failed."""
     verdict: Literal["kept", "missed", "undecided"]
     """The wanted share lies below, above, or within the interval."""
 
@@ -72,8 +71,8 @@ def goodput(measurements: Iterable[Measurement], promise: Promise, *, share: flo
     """
     cells: dict[tuple[str, int, Condition, str, int], dict[tuple[str, str], list[Measurement]]] = {}
     for row in renamed(measurements):
-        if row.concurrency > 1 and row.window is None:
-            continue  # a row of a table that does not say which requests ran together
+        if (row.concurrency > 1 and row.window is None) or is_first_miss(row):
+            continue  # a table that does not say which requests ran together; a replay that is none
         wave = row.window.id if row.window is not None else f"{row.trial_id}#{row.attempt}"
         key = (row.task, row.tier, pooled(row.condition), row.route, row.concurrency)
         cells.setdefault(key, {}).setdefault((row.source, wave), []).append(row)
@@ -176,11 +175,13 @@ def _is_met(row: Measurement, promise: Promise) -> bool:
     return all(value is not None and value <= limit for _, value, limit in _limited(row, promise))
 
 
-def _rate(waves: Sequence[list[Measurement]], promise: Promise) -> Estimate | None:
-    rates = []
+def _rate(waves: Sequence[list[Measurement]], promise: Promise) -> float | None:
+    met, took_s = 0, 0.0
     for wave in waves:
         window = wave[0].window
-        span = window.span_s if window is not None else wave[0].total_s
-        if span:
-            rates.append(sum(_is_met(row, promise) for row in wave) / span)
-    return bootstrap.median(np.array(rates)) if rates else None
+        span_s = window.span_s if window is not None else wave[0].total_s
+        if not span_s:
+            return None
+        met += sum(_is_met(row, promise) for row in wave)
+        took_s += span_s
+    return met / took_s if took_s else None
