@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -314,9 +315,16 @@ def _load_table(path: Path, source: str) -> _Loaded:
 def _load_run(path: Path, source: str) -> _Loaded:
     from msgspec import structs
 
+    from bench.analysis.watch.journal import is_watch
     from bench.api import load
+    from bench.errors import SuiteError
 
     run = load(path)
+    if is_watch(run.info):
+        shows = f"ctxbench report {shlex.quote(str(path))}"
+        raise SuiteError(f"{path}: this is a watch, not a run: {shows} shows it")
+    if not run.measurements:
+        raise SuiteError(f"{path}: its journal holds no trial, so there is nothing to decide by")
     rows = [structs.replace(row, source=source) for row in run.measurements]
     curves = {(source, trial, attempt): curve for (_, trial, attempt), curve in run.curves().items()}
     return _Loaded(

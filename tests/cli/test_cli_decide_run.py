@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 import typer
 from typer.testing import CliRunner, Result
@@ -28,6 +29,8 @@ from bench.records import (
 app = typer.Typer()
 app.command("crossover")(decide.crossover)
 app.command("compare")(decide.compare)
+app.command("advise")(decide.advise)
+app.command("goodput")(decide.goodput)
 
 TIER, OUTPUT = 1000, 64
 # seconds to the first token, seconds a token: they meet at 1 + 0.3 / 0.01 = 31 tokens
@@ -121,3 +124,24 @@ def test_compare_lists_what_differs_and_strict_refuses(tmp_path: Path) -> None:
     assert any(" ttft " in line and line.endswith("higher") for line in result.stdout.splitlines())
     strict = call("compare", old, new, "--strict")
     assert isinstance(strict.exception, SuiteError) and strict.stdout == ""
+
+
+DECISIONS = [
+    ("crossover",),
+    ("advise", "--prompt", "1000", "--output", "10"),
+    ("goodput", "--ttft", "1"),
+]
+
+
+@pytest.mark.parametrize(("command", "options"), [(name, options) for name, *options in DECISIONS])
+def test_nothing_is_decided_by_a_watch_or_by_a_run_without_trials(
+    tmp_path: Path, command: str, options: list[str]
+) -> None:
+    run = Path(make_run(tmp_path / "empty"))
+    (run / "journal.jsonl").write_text("")
+    assert "its journal holds no trial" in str(call(command, str(run), *options).exception)
+    info = msgspec.json.decode((run / "run.json").read_bytes())
+    info["plan"], info["suite"]["tiers"] = [], []
+    (run / "run.json").write_bytes(msgspec.json.encode(info))
+    told = str(call(command, str(run), *options).exception)
+    assert "this is a watch, not a run: ctxbench report" in told
