@@ -74,6 +74,45 @@ def test_two_tiers_go_through_both_and_warn() -> None:
     assert predicted is not None and predicted.spread is None and predicted.low is None
 
 
+def test_a_law_through_two_tiers_misses_neither_when_trials_share_their_texts() -> None:
+    # texts of (cold, salted) seconds at 1,000 tokens: their medians 1.5, 1.6 and 2.5, so the tier's is 1.6;
+    # the median of the six trials is 1.5
+    seconds = {1: (1.0, 2.0), 2: (1.0, 2.2), 3: (1.0, 4.0)}
+    rows = [
+        trial("a", ttft, tier=1_000, condition=condition, number=number, pair=f"{number}{condition[0]}")
+        for number, pair in seconds.items()
+        for condition, ttft in zip(("cold", "salted"), pair, strict=True)
+    ]
+    rows += [trial("a", 4.0, tier=2_000, number=number, pair=f"{number}c2") for number in (1, 2, 3)]
+    law = fit(rows)["a"]
+    assert float(law.ttft_s(1_000)) == pytest.approx(1.6)
+    assert law.residuals == pytest.approx({1_000: 0.0, 2_000: 0.0}, abs=1e-9)
+    assert not any("misses" in text for text in law.warnings)
+    assert any(text.startswith("two tiers fit a law exactly") for text in law.warnings)
+
+
+def test_two_tiers_that_no_law_of_two_costs_meets_are_not_told_to_fit_exactly() -> None:
+    # shorter prompts that take longer: only the cost per token is left, and it goes between the two
+    law = fit([trial("a", 3.0, tier=1_000), trial("a", 2.0, tier=2_000)])["a"]
+    assert law.terms == (1,)
+    assert sum("misses" in text for text in law.warnings) == 2
+    assert any(text.startswith("two tiers hardly test a law") for text in law.warnings)
+
+
+def test_the_cost_of_a_cached_token_is_the_median_of_texts() -> None:
+    rows = law_of(0.5, 4e-4, 0.0, (8_000, 64_000, 256_000))
+    work = 0.5 + 4e-4 * 4_000
+    # three replays of one text, one each of two others: seconds a cached token
+    costs = [("x", 1e-6), ("x", 1e-6), ("x", 1e-6), ("y", 4e-6), ("z", 5e-6)]
+    rows += [
+        trial("a", work + 60_000 * e, tier=64_000, condition="replay", cached_tokens=60_000, pair=text)
+        for text, e in costs
+    ]
+    law = fit(rows)["a"]
+    assert law.cached_s == pytest.approx(4e-6)
+    assert law.replays[64_000] == pytest.approx(0.0, abs=1e-9)
+
+
 def test_no_cost_comes_out_negative() -> None:
     # fixed costs dominate: growth is less than linear
     rows = [trial("a", t, tier=n) for n, t in ((256, 1.0), (1024, 1.2), (4096, 1.5))]

@@ -25,7 +25,7 @@ from msgspec import Struct, structs
 
 from bench.analysis.statistics import bootstrap
 from bench.analysis.statistics.bootstrap import Floats
-from bench.analysis.statistics.cells import SAME_TIER, column, labelled, pooled, usable
+from bench.analysis.statistics.cells import SAME_TIER, labelled, pooled, usable
 from bench.analysis.statistics.texts import Texts
 from bench.records import Estimate, Measurement
 
@@ -52,14 +52,14 @@ class PrefillLaw(Struct, frozen=True, kw_only=True):
     trials: int = 0
     """Their trials."""
     residuals: dict[int, float] = {}
-    """Tier -> median of measured / law - 1."""
+    """Tier -> the median that was fitted / law - 1: 0 where the law goes through its tiers."""
     prefill_tok_s: dict[int, Estimate] = {}
     """Tier -> prompt tokens / TTFT of its cold trials."""
     cached_s: float | None = None
-    """e: seconds per cached token, median over replays whose cached prefix is known; `None`: no
-    such replay, and 0 is reckoned with."""
+    """e: seconds per cached token, median over texts with replays whose cached prefix is known; `None`:
+    no such replay, and 0 is reckoned with."""
     replays: dict[int, float] = {}
-    """Tier -> median of measured / law - 1 over these replays."""
+    """Tier -> median of measured / law - 1 over these texts."""
     absent: str | None = None
     """Why there is no law; then every prediction is `None`."""
     warnings: tuple[str, ...] = ()
@@ -147,7 +147,8 @@ def _law(route: str, cold: Sequence[Measurement], replays: Sequence[Measurement]
         return PrefillLaw(
             route=route, tiers=tiers, samples=samples, trials=len(cold), prefill_tok_s=rates, absent=why
         )
-    terms, coefficients, covariance, freedom = _non_negative(_points(by_tier))
+    points = _points(by_tier)
+    terms, coefficients, covariance, freedom = _non_negative(points)
     law = PrefillLaw(
         route=route,
         terms=terms,
@@ -160,7 +161,10 @@ def _law(route: str, cold: Sequence[Measurement], replays: Sequence[Measurement]
         trials=len(cold),
         prefill_tok_s=rates,
     )
-    return _with_residuals(law, cold, replays)
+    residuals = points.tier_times / np.maximum(law.ttft_s(points.tier_lengths), 1e-9) - 1
+    law = structs.replace(law, residuals=dict(zip(tiers, residuals.tolist(), strict=True)))
+    law = _with_replays(law, [row for row in replays if row.cached_tokens])
+    return structs.replace(law, warnings=_warnings(law))
 
 
 def _design(tokens: Floats, reused: Floats) -> Floats:
@@ -250,51 +254,42 @@ def _median_variance(trials: Floats) -> Floats:
     return found
 
 
-def _with_residuals(
-    law: PrefillLaw, cold: Sequence[Measurement], replays: Sequence[Measurement]
-) -> PrefillLaw:
-    residuals = {tier: _miss(law, [row for row in cold if row.tier == tier]) for tier in law.tiers}
-    known = [row for row in replays if row.cached_tokens]
-    if known:
-        law = structs.replace(law, cached_s=_cached_cost(law, known))
-    again = {
-        tier: _miss(law, [row for row in known if row.tier == tier])
-        for tier in sorted({row.tier for row in known})
-    }
-    warnings = [
+def _warnings(law: PrefillLaw) -> tuple[str, ...]:
+    found = [
         f"the law misses the {tier:,} tier by {miss:+.1%}"
-        for tier, miss in residuals.items()
+        for tier, miss in law.residuals.items()
         if abs(miss) > _OFF
     ]
     if len(law.tiers) < 3:
-        warnings.append(
-            "two tiers fit a law exactly: no scatter of the law can be told, only that of the trials; "
+        # a term that would be negative is left out: one alone need not go through both
+        fit = "fit a law exactly" if len(law.terms) == len(law.tiers) else "hardly test a law"
+        found.append(
+            f"two tiers {fit}: no scatter of the law can be told, only that of the trials; "
             "a third would test it"
         )
     if 2 not in law.terms:
-        warnings.append("no cost of attention shows among these tiers: do not extrapolate beyond them")
+        found.append("no cost of attention shows among these tiers: do not extrapolate beyond them")
     if law.freedom < 1:
-        warnings.append("as many coefficients as texts: the law has no error estimate")
-    return structs.replace(law, residuals=residuals, replays=again, warnings=tuple(warnings))
+        found.append("as many coefficients as texts: the law has no error estimate")
+    return tuple(found)
 
 
-def _expected(law: PrefillLaw, rows: Sequence[Measurement]) -> tuple[Floats, Floats]:
-    """What the law says of each row, and the cached tokens it reckons with (none for cold ones)."""
-    tokens = np.array([row.prompt_tokens or row.tier for row in rows], dtype=float)
-    cached = np.array(
-        [row.cached_tokens or 0 if row.condition == "replay" else 0 for row in rows], dtype=float
-    )
-    return law.ttft_s(tokens, cached), cached
+def _with_replays(law: PrefillLaw, replays: Sequence[Measurement]) -> PrefillLaw:
+    """The law with e, from replays whose cached prefix is known, and how well these then lie on it."""
+    if not replays:
+        return law
+    texts = Texts(replays)
+    cached = texts.values("cached_tokens")
+    spare = texts.values("ttft_s") - law.ttft_s(_lengths(replays), cached)
+    law = structs.replace(law, cached_s=max(0.0, float(np.median(texts.medians(spare / cached)))))
+    tiers = sorted({row.tier for row in replays})
+    misses = {tier: _miss(law, Texts([row for row in replays if row.tier == tier])) for tier in tiers}
+    return structs.replace(law, replays=misses)
 
 
-def _cached_cost(law: PrefillLaw, replays: Sequence[Measurement]) -> float:
-    expected, cached = _expected(law, replays)
-    return max(0.0, float(np.median((column(replays, "ttft_s") - expected) / cached)))
-
-
-def _miss(law: PrefillLaw, rows: Sequence[Measurement]) -> float:
-    expected, _ = _expected(law, rows)
-    return float(np.median(column(rows, "ttft_s") / np.maximum(expected, 1e-9) - 1))
+def _miss(law: PrefillLaw, texts: Texts) -> float:
+    expected = law.ttft_s(_lengths(texts.rows), texts.values("cached_tokens"))
+    return float(np.median(texts.medians(texts.values("ttft_s") / np.maximum(expected, 1e-9)))) - 1
 
 
 def within(law: PrefillLaw, tokens: int) -> bool:
