@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 from urllib.parse import SplitResult, urlsplit
@@ -347,7 +347,27 @@ def _explain(name: str, error: msgspec.ValidationError, tables: Mapping[str, Any
         return f"{name}: {what} is missing; `ctxbench routes llama` prints a whole suite"
     value = _value_at(tables, key)
     shown = "" if value is None or re.search(r"api_key|\benv\b|\bheaders\b", key) else f" = {value!r}"[:80]
-    return f"{name}: {key or 'the file'}{shown}: {message[0].lower()}{message[1:]}"
+    allowed = ", ".join(_allowed(key)) if message.startswith("Invalid enum value") else ""
+    said = f"allowed are {allowed}" if allowed else message[0].lower() + message[1:]
+    return f"{name}: {key or 'the file'}{shown}: {said}"
+
+
+def _allowed(key: str) -> list[str]:
+    """The words that may stand at a key such as `suite.conditions[0]`."""
+    kind: Any = SuiteFile
+    for part in re.findall(r"[a-z_]+", key):
+        fields = [field for found in _structs_in(kind) for field in msgspec.structs.fields(found)]
+        kind = next((field.type for field in fields if field.name == part), None)
+    return list(_words(kind))
+
+
+def _words(kind: Any) -> Iterator[str]:
+    """The words of every `Literal` in an annotation."""
+    for part in get_args(kind):
+        if isinstance(part, str):
+            yield part
+        else:
+            yield from _words(part)
 
 
 def _value_at(tables: Any, key: str) -> Any:

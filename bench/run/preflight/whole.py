@@ -110,10 +110,8 @@ async def _prompts(info: RunInfo, session: Session, composer: Composer) -> Check
         agrees = f"{identity.kind} tokenizer (the server tokenises nothing: its usage will prove the counts)"
     if told is not None:
         agrees += " and on the longest prompt"
-    text = (
-        f"{agrees}; template of {composer.template.overhead} tokens; "
-        f"prompts of {min(trial.tier for trial in mine):,} and {longest.tier:,} tokens are exact"
-    )
+    lengths = " and ".join(f"{tier:,}" for tier in sorted({min(t.tier for t in mine), longest.tier}))
+    text = f"{agrees}; template of {composer.template.overhead} tokens; prompts of {lengths} tokens are exact"
     return Check(route=name, name="prompts", state="ok", text=text)
 
 
