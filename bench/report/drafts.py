@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 
+import numpy as np
+
+from bench.analysis.decisions.claims import counted
+from bench.analysis.statistics.texts import Texts
 from bench.analysis.verdicts.counters import conditional_acceptance
 from bench.records import Measurement
 from bench.report import sources
@@ -21,9 +24,9 @@ HEAD = (
 NOTE = (
     "Drafts are verification steps with a draft. Tokens/step is 1 + accepted tokens / drafts, tokens/chunk "
     "what the client received at once. A position counts as accepted / drafts; given those before, as "
-    "accepted / accepted at the position before it: both from the counts of all valid trials summed up, the "
-    "rest medians over them; from the server's counters. A "
-    "dash: the server does not count it, or (tokens/chunk) all text came at once."
+    "accepted / accepted at the position before it: both from the counts of all valid trials summed up. The "
+    "rest are medians over prompt texts, each the median of its trials, as in the performance table; all "
+    "from the server's counters. A dash: not counted by the server, or (tokens/chunk) all text came at once."
 )
 
 
@@ -38,41 +41,47 @@ def acceptance_table(content: Content) -> Table | None:
 
 def _row(cell: Cell, several_tasks: bool) -> tuple[str, ...]:
     drafted = [m for m in cell.valid if m.drafts]
-    steps = [m.drafts for m in drafted if m.drafts is not None]
+    texts = Texts(drafted)
     place = cell.condition + (f" {visible(cell.summary.task, 60)}" if several_tasks else "")
-    seen = f"Medians of {len(drafted)} trials."
-    seen_together = f"From the counts of {len(drafted)} trials summed up."
+    count = counted([len(texts)], None if len(texts) == len(drafted) else [len(drafted)])
+    seen = f"Median over {count}."
+    seen_together = f"From the counts of {counted([len(drafted)])} summed up."
     shares = position_shares(drafted)
     return (
         visible(cell.summary.route, 60),
         Told(f"{cell.summary.tier:,}", sources.PLANNED),
         Told(place, sources.CONDITION),
         Told(
-            f"{median(steps):,.0f}", f"Verification steps with a draft. {seen} Witness: {sources.COUNTERS}."
+            f"{np.median(texts.column('drafts')):,.0f}",
+            f"Verification steps with a draft. {seen} Witness: {sources.COUNTERS}.",
         ),
-        _median(drafted, "acceptance"),
-        _median(drafted, "acceptance_length"),
-        _per_chunk(drafted),
+        _median(texts, "acceptance", seen),
+        _median(texts, "acceptance_length", seen),
+        _per_chunk(texts),
         _positions(shares, seen_together),
         _positions(conditional_acceptance(shares), seen_together),
     )
 
 
-def _median(drafted: Sequence[Measurement], key: str) -> str:
-    values = [value for m in drafted if (value := getattr(m, key)) is not None]
-    if not values:
+def _median(texts: Texts, key: str, seen: str) -> str:
+    values = texts.column(key)
+    if not values.size:
         return MISSING
-    return Told(sources.written(median(values), key), sources.measured(tuple(drafted), key))
+    return Told(
+        sources.written(float(np.median(values)), key), sources.measured(tuple(texts.rows), key, seen)
+    )
 
 
-def _per_chunk(drafted: Sequence[Measurement]) -> str:
+def _per_chunk(texts: Texts) -> str:
     """`(tokens - those of the first chunk) / (chunks - 1)`: needs two chunks."""
-    values = [
-        (m.output_tokens - m.first_chunk_tokens) / (m.text_chunks - 1)
-        for m in drafted
-        if m.output_tokens is not None and m.text_chunks is not None and m.text_chunks > 1
-    ]
-    return Told(f"{median(values):.2f}", sources.derived("chunk")) if values else MISSING
+    values = texts.medians(np.array([_of_chunks(one) for one in texts.rows]))
+    return Told(f"{np.median(values):.2f}", sources.derived("chunk")) if values.size else MISSING
+
+
+def _of_chunks(one: Measurement) -> float:
+    if one.output_tokens is None or one.text_chunks is None or one.text_chunks < 2:
+        return np.nan
+    return (one.output_tokens - one.first_chunk_tokens) / (one.text_chunks - 1)
 
 
 def _positions(points: Sequence[float | None], seen: str) -> str:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
+from bench.analysis.statistics.texts import Texts
 from bench.analysis.verdicts.counters import conditional_acceptance
 from bench.records import Measurement
 from bench.report import style
@@ -43,8 +44,12 @@ def acceptance(content: Content) -> Figure | None:
     for route in content.routes:
         own = [m for m in drafted if m.route == route]
         _positions(left, [m for m in own if m.tier == longest], look[route])
-        by_tier = {tier: [m.acceptance or 0.0 for m in own if m.tier == tier] for tier in tiers_of(content)}
-        shown = [(tier, float(np.median(shares))) for tier, shares in by_tier.items() if shares]
+        by_tier = {tier: [m for m in own if m.tier == tier] for tier in tiers_of(content)}
+        shown = [
+            (tier, float(np.median(Texts(rows).column("acceptance"))))
+            for tier, rows in by_tier.items()
+            if rows
+        ]
         if shown:
             right.plot(*zip(*shown, strict=True), color=look[route].color, marker=look[route].marker)
     left.set_title(f"By position, {longest:,} tok")

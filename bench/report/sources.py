@@ -95,7 +95,7 @@ DERIVED: dict[str, tuple[str, str, str]] = {
     "position": (
         "accepted at position i",
         "Drafts whose i-th token was accepted / drafts; given those before: divided by the same at i - 1. "
-        "Medians over the valid trials.",
+        "From the counts of all valid trials summed up.",
         COUNTERS,
     ),
     "chunk": (

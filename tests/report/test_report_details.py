@@ -7,6 +7,7 @@ import pytest
 import report_samples as samples
 from report_runs import Server, plan, suite
 
+from bench.analysis.statistics.summary import summarise
 from bench.records import ClientHealth, Measurement, Samples
 from bench.report.conditions import HEAD as CLIENT_HEAD
 from bench.report.conditions import client_table
@@ -47,6 +48,26 @@ def test_positions_of_a_cell_are_its_counts_summed_up_and_not_medians_taken_apar
     table = acceptance_table(samples.content(three))
     assert table is not None
     assert table.rows[0][-2:] == ("75 50", "75 67")
+
+
+def test_acceptance_of_a_cell_is_the_one_of_the_performance_table_where_trials_share_texts() -> None:
+    # texts (1.0 and 0.5) and (0.0 and 0.0): 0.75 and 0, so 37.5%; the median of the four trials is 25.0%
+    first = samples.measurements()[0]
+    seen = [("cold", 1, 0.5, 2.75), ("salted", 1, 1.0, 2.0), ("cold", 2, 0.0, 1.0), ("salted", 2, 0.0, 1.0)]
+    rows = tuple(
+        msgspec.structs.replace(
+            first, condition=condition, repeat=repeat, order=order, pair=f"{condition} {repeat}",
+            acceptance=share, acceptance_length=length,
+        )
+        for order, (condition, repeat, share, length) in enumerate(seen)
+    )  # fmt: skip
+    content = samples.content(rows, summaries=tuple(summarise(rows)))
+    table = acceptance_table(content)
+    assert table is not None
+    cold = next(row for row in table.rows if row[2] == "cold")
+    assert cold[4:6] == ("37.5%", "1.69")
+    found = next(one.estimates for one in content.summaries if one.condition == "cold")
+    assert (found["acceptance"].value, found["acceptance_length"].value) == (0.375, 1.6875)
 
 
 def test_nothing_follows_behind_a_position_that_was_never_reached() -> None:
