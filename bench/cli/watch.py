@@ -13,7 +13,7 @@ from bench.cli.interrupt import INTERRUPTED
 if TYPE_CHECKING:
     from bench.analysis.watch.journal import Seen
     from bench.analysis.watch.totals import Totals
-    from bench.run.status import InFlight, Status
+    from bench.run.status import Away, InFlight, Status
     from bench.run.watch.watcher import Hearer
 
 
@@ -189,9 +189,13 @@ def _status_lines(found: Status) -> list[str]:
     if found.unmeasured:
         lines.append(f"without: {found.unmeasured} of {found.total} trials have no valid measurement")
     if found.watched:
-        lines.append(f"watched: {found.watched} requests and windows")
+        what = "request or window" if found.watched == 1 else "requests and windows"
+        lines.append(f"watched: {found.watched} {what}")
+    if found.restarts:
+        lines.append(f"restarts: {found.restarts}")
     if found.reasons:
         lines.append("invalid by: " + ", ".join(f"{visible(k)} {n}" for k, n in found.reasons.items()))
+    lines += [_away_line(one) for one in found.away]
     lines += [_flight_line(flight, running=found.state == "running") for flight in found.in_flight]
     if found.last and found.last_age_s is not None:
         lines.append(f"last line: {visible(found.last)}, {duration(found.last_age_s)} ago")
@@ -199,6 +203,14 @@ def _status_lines(found: Status) -> list[str]:
         left = f"about {duration(found.left_s)}" if found.left_s is not None else "unknown so far"
         lines.append(f"time left: {left}")
     return lines
+
+
+def _away_line(one: Away) -> str:
+    from bench.cli.show import duration
+    from bench.report.escape import visible
+
+    since = f" for {duration(one.since_s)}" if one.since_s is not None else ""
+    return f"route {visible(one.route)}: waiting for its server{since}: {visible(one.problem, 300)}"
 
 
 def _flight_line(flight: InFlight, *, running: bool) -> str:

@@ -13,7 +13,11 @@ from bench.run.blame import is_servers_fault
 SERVER_STARTED = "server-started"
 """Name of the event that a server of ours is up: `route`. Nothing is in its cache yet."""
 SERVER_FELL = "server-fell"
-"""Name of the event that a server of ours has ended by itself: `route`, and the attempt it cut off."""
+"""Name of the event that a server of ours has ended by itself: `route`, and the attempt it cut off, if
+any."""
+SERVER_AWAY = "server-away"
+"""Name of the event that a server is waited for, after the failure that the message tells: `route`,
+and the `problem` at the first look."""
 SERVER_BACK = "server-back"
 """Name of the event that a server of somebody else's was away and answers again: `route`, `waited_s`. It
 may be a new process, so nothing in its cache is relied upon."""

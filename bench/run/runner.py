@@ -213,7 +213,9 @@ class Runner:
         except NotIdle as error:
             await self._care.leave_busy(route, error)
         except EngineError as error:  # prompts may need the server's own tokenizer
-            await self._care.see_to_tokenizer(route, error)
+            if await self._care.see_to_tokenizer(route, error):
+                self._warm.discard(route)
+                await self._warm_up(route)
 
     async def _send_wanted(self, group: Sequence[Trial], wanted: Sequence[Trial], *, fresh: bool) -> None:
         cold, *others = waves(group)

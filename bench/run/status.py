@@ -21,7 +21,8 @@ from bench.errors import JournalError
 from bench.journal import Entry, read_run
 from bench.records import Event, Exchange, Measurement, RunInfo, Trial
 from bench.run.forecast.outlook import Outlook
-from bench.run.ledger import NOT_IDLE, STARTED, Ledger
+from bench.run.ledger import NOT_IDLE, SERVER_AWAY, SERVER_BACK, SERVER_FELL, STARTED, Ledger
+from bench.run.lifecycle.care import ROUTE_LOST
 from bench.run.runner import FINISHED
 from bench.run.study import SESSION
 
@@ -35,6 +36,15 @@ class InFlight(Struct, frozen=True, kw_only=True):
     since_s: float | None = None
     """Seconds since it was started."""
     expected_ttft_s: float | None = None
+
+
+class Away(Struct, frozen=True, kw_only=True):
+    """A server that is waited for."""
+
+    route: str
+    problem: str
+    """What was in the way when the wait began."""
+    since_s: float | None = None
 
 
 class Status(Struct, frozen=True, kw_only=True):
@@ -61,6 +71,8 @@ class Status(Struct, frozen=True, kw_only=True):
     """Reason id -> how many exchanges it made invalid."""
     in_flight: tuple[InFlight, ...] = ()
     """In a run that nobody works on: what was cut off."""
+    away: tuple[Away, ...] = ()
+    """Servers that a run at work is waiting for."""
     last: str = ""
     """What the journal's last line is."""
     last_age_s: float | None = None
@@ -71,6 +83,8 @@ class Status(Struct, frozen=True, kw_only=True):
     """The first start and every resume."""
     watched: int = 0
     """Requests and windows, where this is the directory of a watch."""
+    restarts: int = 0
+    """Restarts of the watched server."""
     lines: int = 0
 
 
@@ -116,10 +130,11 @@ class _Reader:
         self._ledger = Ledger(info.suite.retry_invalid)
         self._outlook = Outlook([route.name for route in info.suite.routes])
         self._open: dict[tuple[object, object], Event] = {}
+        self._away: dict[str, Event] = {}
         self._ended = False
         self._last: Entry | None = None
         self._valid = self._invalid = self._failed = 0
-        self._sessions = self._watched = self._lines = 0
+        self._sessions = self._watched = self._restarts = self._lines = 0
         self._reasons: dict[str, int] = {}
 
     def take(self, entry: Entry) -> None:
@@ -133,17 +148,29 @@ class _Reader:
 
     def _take_event(self, event: Event) -> None:
         self._ledger.note_event(event)
-        self._watched += event.name == WATCHED
-        if event.name == STARTED:
+        if event.name == WATCHED:
+            self._take_watched(event)
+        elif event.name == SERVER_AWAY:
+            self._away[str(event.data.get("route", ""))] = event
+        elif event.name in (SERVER_BACK, SERVER_FELL, ROUTE_LOST):
+            self._away.pop(str(event.data.get("route", "")), None)
+        elif event.name == STARTED:
             self._open[event.data.get("trial"), event.data.get("attempt")] = event
         elif event.name == NOT_IDLE:
             self._open.clear()  # what was begun was not sent
         elif event.name == SESSION:
             self._sessions += 1
             self._open.clear()
+            self._away.clear()
             self._ended = False
         elif event.name in (FINISHED, WATCH_ENDED):
             self._ended = True
+
+    def _take_watched(self, event: Event) -> None:
+        watched = event.data.get("watched")
+        restarted = isinstance(watched, dict) and watched.get("kind") == "restart"
+        self._restarts += restarted
+        self._watched += not restarted
 
     def _take_exchange(self, exchange: Exchange) -> None:
         self._open.pop((exchange.trial.id, exchange.attempt), None)
@@ -191,11 +218,13 @@ class _Reader:
             failed=self._failed,
             reasons=dict(sorted(self._reasons.items(), key=lambda item: (-item[1], item[0]))),
             in_flight=in_flight,
+            away=self._waited_for(now) if process is not None else (),
             last=_name(self._last),
             last_age_s=_age_s(path, now),
             left_s=None if watching else self._left_s(left, in_flight if process is not None else ()),
             sessions=self._sessions,
             watched=self._watched,
+            restarts=self._restarts,
             lines=self._lines,
         )
 
@@ -224,6 +253,14 @@ class _Reader:
                 expected_ttft_s=self._outlook.ttft_s(trial) if trial is not None else None,
             )
             found.append(one)
+        return tuple(found)
+
+    def _waited_for(self, now: float) -> tuple[Away, ...]:
+        found = []
+        for route, event in self._away.items():
+            began = _unix(event.at)
+            since_s = None if began is None else max(0.0, now - began)
+            found.append(Away(route=route, problem=str(event.data.get("problem", "")), since_s=since_s))
         return tuple(found)
 
 

@@ -7,6 +7,8 @@ import asyncio
 import contextlib
 import http.client
 import json
+import os
+import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -23,16 +25,17 @@ from bench.journal import read_info
 from bench.plan.suite import parse_suite
 from bench.prompting.compose import Composer, Prompt
 from bench.records import Failure, Route, ServerFacts, Trial
-from bench.run.ledger import NOT_IDLE, SERVER_BACK, SERVER_FELL
+from bench.run.ledger import NOT_IDLE, SERVER_AWAY, SERVER_BACK, SERVER_FELL
 from bench.run.lifecycle import outage
 from bench.run.lifecycle.care import ROUTE_LOST, TRIAL_LEFT
 from bench.run.progress import Phase, Progress
 from bench.run.session import Session
-from bench.run.status import status
+from bench.run.status import Status, status
 from bench.run.study import Order, resume, start
 from bench.servers.simulator import Simulator
 from bench.servers.simulator import start as simulate
 from bench.wire.client import Client
+from bench.wire.failures import StatusError
 
 pytestmark = pytest.mark.usefixtures("single_preflight")
 
@@ -68,6 +71,12 @@ def measured_well(run: Path) -> set[str]:
 
 def planned(run: Path) -> set[str]:
     return {trial.id for trial in read_info(run).plan}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def long_prompts(server: Simulator) -> list[int]:
@@ -197,6 +206,59 @@ def test_a_server_whose_tokenizer_fails_for_a_while_ends_no_run(
     assert measured_well(run) == {trial for trial in planned(run) if not lost or trial.startswith("b/")}
 
 
+def test_a_tokenizer_that_is_away_for_a_while_is_waited_for_and_the_wait_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress, left, seen, post_json = Progress(), [5], list[Status](), Client.post_json
+
+    async def away_at_first(self: Client, path: str, body: object, **options: Any) -> Any:
+        if progress.path is not None and path.endswith("/tokenize") and left[0]:
+            left[0] -= 1
+            seen.append(status(progress.path))
+            raise StatusError("POST /tokenize: HTTP 503: loading", 503)
+        return await post_json(self, path, body, **options)
+
+    monkeypatch.setattr(Client, "post_json", away_at_first)
+    monkeypatch.setattr(outage, "_FIRST_PAUSE_S", 0.01)
+    with simulate("toy-target-only") as server:
+        text = suite({"a": server.base_url}).replace(f"tokenizer = '{TOKENIZER}'", "")
+        run = asyncio.run(start(order(text, tmp_path), progress))
+    assert measured_well(run) == planned(run)
+    assert len(events(run, SERVER_AWAY)) == len(events(run, SERVER_BACK)) == 1
+    (away,) = seen[-1].away
+    assert (away.route, away.problem) == ("a", "POST /tokenize: HTTP 503: loading")
+    assert seen[0].away == status(run).away == ()
+
+
+def test_a_server_of_ours_that_falls_while_a_prompt_is_composed_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress, compose, killed = Progress(), Composer.compose, list[int]()
+
+    def killed_before(self: Composer, trial: Trial, **options: Any) -> Prompt:
+        if progress.path is not None and not killed:
+            (kept,) = json.loads((progress.path / "servers.json").read_bytes())
+            killed.append(kept["process"]["pid"])
+            os.kill(killed[0], signal.SIGKILL)
+        return compose(self, trial, **options)
+
+    monkeypatch.setattr(Composer, "compose", killed_before)
+    port = free_port()
+    serve = f"exec {sys.executable} -m bench serve simulator --profile toy-target-only --port {port}"
+    table = f"[route.server]\nup = '{serve}'\n"
+    text = suite_text(
+        dict.fromkeys(("a", "b"), f"http://127.0.0.1:{port}/v1"),
+        suite='warmup = "none"\nconditions = ["cold"]',
+        route=table,
+    )
+    text = text.replace(f"tokenizer = '{TOKENIZER}'", "").replace("repeats = 2", "repeats = 1")
+    run = asyncio.run(start(order(text, tmp_path), progress))
+    (fall,) = events(run, SERVER_FELL)
+    assert fall.data == {"route": "a"}
+    assert any("while a prompt was composed" in note for note in progress.notes)
+    assert measured_well(run) == planned(run)
+
+
 def test_a_request_that_is_refused_itself_is_an_answer(tmp_path: Path) -> None:
     with simulate("toy-target-only", faults=["too-large@2"]) as server:
         run = asyncio.run(start(order(suite({"a": server.base_url}), tmp_path), Progress()))
@@ -216,9 +278,7 @@ def test_no_request_of_a_wave_has_had_its_attempt_when_the_server_failed_one_of_
 
 
 def test_a_server_of_ours_that_stays_silent_is_started_again(tmp_path: Path, hasty: None) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     # Of the first server, request 3 is the replay and 4 the look; the second one never gets so far.
     serve = f"exec {sys.executable} -m bench serve simulator --profile toy-target-only --port {port}"
     text = f"""
@@ -296,7 +356,7 @@ def test_nothing_is_sent_to_a_server_that_works_for_somebody_else(
 def test_what_is_in_the_way_is_said_once_and_the_wait_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     problems = iter(["nobody listens", "still loading", None, "gone", "gone for good"])
 
-    async def missing(session: Session) -> str | None:
+    async def missing(session: Session, *, counts: bool) -> str | None:
         return next(problems)
 
     monkeypatch.setattr(outage, "missing", missing)
@@ -305,8 +365,11 @@ def test_what_is_in_the_way_is_said_once_and_the_wait_is_bounded(monkeypatch: py
     said: list[str] = []
     session = _session(Client("http://127.0.0.1:1/v1"))
 
+    async def say(problem: str) -> None:
+        said.append(problem)
+
     def wait() -> outage.Return:
-        return asyncio.run(outage.wait_back(session, limit_s=10, say=said.append, clock=lambda: next(times)))
+        return asyncio.run(outage.wait_back(session, limit_s=10, say=say, clock=lambda: next(times)))
 
     assert wait() == outage.Return(back=True, waited_s=3.0)
     assert said == ["nobody listens"]

@@ -12,10 +12,12 @@ import typer
 from run_helpers import ctxbench_here, only_run, suite_text
 from typer.testing import CliRunner
 
+from bench.analysis.watch.journal import WATCHED
 from bench.cli.watch import status as status_command
 from bench.errors import JournalError
 from bench.journal import Journal, read_entries, read_info
 from bench.records import Event, Exchange
+from bench.run.ledger import SERVER_AWAY, SERVER_BACK
 from bench.run.status import holder, status
 from bench.servers.simulator import start as simulate
 
@@ -147,3 +149,32 @@ def test_the_command_says_it_in_lines_and_as_json(finished: Path, tmp_path: Path
     assert "cut off: " in CliRunner().invoke(app, [str(path)]).stdout
     found = msgspec.json.decode(CliRunner().invoke(app, [str(path), "--json"]).stdout)
     assert (found["state"], found["valid"]) == ("interrupted", 2)
+
+
+def test_a_server_that_is_waited_for_is_told_with_what_is_in_its_way(finished: Path, tmp_path: Path) -> None:
+    def said(path: Path) -> str:
+        app = typer.Typer()
+        app.command()(status_command)
+        return CliRunner().invoke(app, [str(path)]).stdout
+
+    at = "2026-11-01T10:00:00.000Z"
+    data: dict[str, object] = {"route": "a", "problem": "nobody listens"}
+    away = Event(name=SERVER_AWAY, at=at, message="HTTP 503", data=data)
+    path = rewritten(finished, tmp_path, 1, away)
+    with Journal.resume(path) as journal:
+        began = datetime.fromisoformat(at).timestamp()
+        (one,) = status(path, now=lambda: began + 125).away
+        assert (one.route, one.problem, one.since_s) == ("a", "nobody listens", 125)
+        assert "route a: waiting for its server for " in said(path)
+        journal.append(Event(name=SERVER_BACK, at=at, data={"route": "b"}))
+        assert status(path).away
+        journal.append(Event(name=SERVER_BACK, at=at, data={"route": "a"}))
+        assert not status(path).away
+    assert "waiting" not in said(rewritten(finished, tmp_path / "again", 1, away))  # nobody waits any more
+
+
+def test_restarts_of_a_watched_server_are_counted_for_themselves(finished: Path, tmp_path: Path) -> None:
+    kinds = ["request", "restart", "window"]
+    seen = [Event(name=WATCHED, at="", data={"watched": {"kind": kind}}) for kind in kinds]
+    found = status(rewritten(finished, tmp_path, 1, *seen))
+    assert (found.watched, found.restarts) == (2, 1)

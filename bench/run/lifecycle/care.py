@@ -20,10 +20,11 @@ from bench.plan.estimate import words
 from bench.records import Exchange, RunInfo, Trial
 from bench.run.blame import is_servers_fault
 from bench.run.exchange import Exchanger, NotIdle
-from bench.run.ledger import NOT_IDLE, SERVER_BACK, SERVER_FELL, SERVER_STARTED
+from bench.run.ledger import NOT_IDLE, SERVER_AWAY, SERVER_BACK, SERVER_FELL, SERVER_STARTED
 from bench.run.lifecycle.outage import RETURN_LIMIT_S, missing, wait_back
 from bench.run.lifecycle.stage import Stage
 from bench.run.progress import Progress
+from bench.wire.failures import StatusError
 
 SERVER_STOPPED = "server-stopped"
 """Name of the event that a server of ours was stopped: `route`."""
@@ -108,12 +109,16 @@ class Caretaker:
         await self.lose(route, _without_name(error, route))
         self._away.add(route)
 
-    async def see_to_tokenizer(self, route: str, error: EngineError) -> None:
-        """After a server's own tokenizer failed to help with a prompt, so that nothing could be sent."""
+    async def see_to_tokenizer(self, route: str, error: EngineError) -> bool:
+        """After a server's own tokenizer failed to help with a prompt, so that nothing could be sent.
+        Whether the server may be another one now, and wants warming up."""
         if route in self.lost:
-            return
+            return False
         self.faults[route] += 1
-        await self._wait_for(route, _without_name(error, route), None)
+        fall = await self._stage.fallen(route, refused=not isinstance(error, StatusError))
+        if fall is not None:
+            return await self._pick_up(route, fall, None)
+        return await self._wait_for(route, _without_name(error, route), None)
 
     async def find_again(self) -> set[str]:
         """Which of the lost routes are there again: one look at those of somebody else's servers that were
@@ -122,7 +127,7 @@ class Caretaker:
         for route in sorted(self._away & self.lost.keys() & self._stage.sessions.keys()):
             session, started = self._stage.sessions[route], time.monotonic()
             self._progress.enter("waiting for the server to come back", time.monotonic_ns())
-            problem = await missing(session)
+            problem = await missing(session, counts=self._stage.counts(route))
             self._exchanger.server_s += time.monotonic() - started
             if problem is None:
                 found.add(route)
@@ -146,13 +151,13 @@ class Caretaker:
             if exchange.purpose != "warmup":
                 self._in_a_row[route] = 0
             return False
-        fall = await self._stage.fallen(exchange)
+        fall = await self._stage.fallen(route, refused=failure.kind in ("refused", "connect_timeout"))
         if fall is None and not is_servers_fault(failure):
             return False
         self.faults[route] += 1
         self._of_trial.update(trial.id for trial in trials)
         if fall is not None:
-            there = await self._pick_up(exchange, fall)
+            there = await self._pick_up(route, fall, exchange)
         else:
             there = await self._wait_for(route, failure.message, exchange)
         if there:
@@ -161,7 +166,7 @@ class Caretaker:
 
     async def _wait_for(self, route: str, why: str, exchange: Exchange | None) -> bool:
         """Waits for a server that lives, for all we know; one of ours that stays silent is started again.
-        Whether it is there. `exchange`: what failed."""
+        Whether it is there. `exchange`: what failed; `None`: nothing could be sent."""
         self._in_a_row[route] += 1
         if self._in_a_row[route] >= IN_A_ROW:
             times = f"{IN_A_ROW} requests in a row failed by the server's fault"
@@ -170,17 +175,19 @@ class Caretaker:
         session = self._stage.sessions[route]
         self._progress.enter("waiting for the server to come back", time.monotonic_ns())
 
-        def say(problem: str) -> None:
+        async def say(problem: str) -> None:
             self._progress.notes.append(
                 f"route {route}: {why}; waiting up to {words(RETURN_LIMIT_S)} for it ({problem})"
             )
+            await self._note(SERVER_AWAY, why, {"route": route, "problem": problem})
 
-        found = await wait_back(session, limit_s=RETURN_LIMIT_S, say=say)
+        counts = self._stage.counts(route)
+        found = await wait_back(session, limit_s=RETURN_LIMIT_S, say=say, counts=counts)
         self._exchanger.server_s += found.waited_s
         if not found.back:
             away = f"did not come back within {words(found.waited_s)} ({found.last})"
-            if exchange is not None and self._stage.is_ours(route) and self._stage.may_restart(route):
-                return await self._pick_up(exchange, away)
+            if self._stage.is_ours(route) and self._stage.may_restart(route):
+                return await self._pick_up(route, away, exchange)
             await self.lose(route, f"its server {away}")
             self._away.add(route)
             return False
@@ -202,16 +209,17 @@ class Caretaker:
             self._progress.notes.append(f"route {route}: {why}")
             await self._note(TRIAL_LEFT, why, {"route": route, "trial": trial.id})
 
-    async def _pick_up(self, exchange: Exchange, fall: str) -> bool:
-        """Records a fall with the trial it cut off, and starts the server again if the suite allows it."""
-        route, trial = exchange.trial.route, exchange.trial.id
-        log = exchange.log.file if exchange.log else None
-        what = f"its server {fall} during {trial}" + (f"; its log: {log}" if log else "")
+    async def _pick_up(self, route: str, fall: str, exchange: Exchange | None) -> bool:
+        """Records a fall with what it cut off, if anything, and starts the server again if the suite
+        allows it."""
+        what = f"its server {fall} while a prompt was composed"
+        data: dict[str, object] = {"route": route}
+        if exchange is not None:
+            trial, log = exchange.trial.id, exchange.log.file if exchange.log else None
+            what = f"its server {fall} during {trial}" + (f"; its log: {log}" if log else "")
+            data |= {"trial": trial, "log": log, "attempt": exchange.attempt, "purpose": exchange.purpose}
         self._progress.notes.append(f"route {route}: {what}")
-        data: dict[str, object] = {"route": route, "trial": trial, "log": log}
-        await self._note(
-            SERVER_FELL, fall, {**data, "attempt": exchange.attempt, "purpose": exchange.purpose}
-        )
+        await self._note(SERVER_FELL, fall, data)
         if not self._stage.may_restart(route):
             await self.lose(route, what)
             return False

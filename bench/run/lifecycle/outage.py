@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 from msgspec import Struct
@@ -39,28 +39,32 @@ async def wait_back(
     session: Session,
     *,
     limit_s: float,
-    say: Callable[[str], None],
+    say: Callable[[str], Awaitable[None]],
+    counts: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Return:
     """Waits until a server answers a tiny request, at most about `limit_s`.
 
-    `say` is told once what is in the way, if the server is not there at the first look.
+    `say` is told once what is in the way, if the server is not there at the first look. `counts`: as
+    `missing` takes it.
     """
     started, pause, told = clock(), _FIRST_PAUSE_S, False
     while True:
-        problem = await missing(session)
+        problem = await missing(session, counts=counts)
         waited_s = clock() - started
         if problem is None or waited_s >= limit_s:
             return Return(back=problem is None, waited_s=waited_s, last=problem or "")
         if not told:
             told = True
-            say(problem)
+            await say(problem)
         await asyncio.sleep(min(pause, limit_s - waited_s))
         pause = min(pause * 1.5, _LONGEST_PAUSE_S)
 
 
-async def missing(session: Session) -> str | None:
+async def missing(session: Session, *, counts: bool = False) -> str | None:
     """What a server lacks to be measured now; `None`: it lists its model, is idle and answers.
+
+    `counts`: prompts are counted by its own tokenizer, so that must answer as well.
 
     The cheapest look comes first, and a request is sent only to a server that works for nobody: an
     API may live on before a dead engine, and one that was hung up on may still be computing.
@@ -77,10 +81,27 @@ async def missing(session: Session) -> str | None:
     else:
         if (other := _other_model(models, session.model)) is not None:
             return other
+    if counts and (problem := await _counts_not(session)) is not None:
+        return problem
     if await busy(session):
         return f"{session.root} is at work for somebody, or gives no metrics page"
     failure = await _ask(session)
     return failure.message if failure is not None and is_servers_fault(failure) else None
+
+
+async def _counts_not(session: Session) -> str | None:
+    """Why the server's own tokenizer does not answer now; `None`: it does, or never will."""
+    request = session.dialect.tokenize_request("a", session.model)
+    if request is None:
+        return None
+    path, body = request
+    try:
+        await session.client.post_json(session.root + path, body, timeout_s=_MODELS_TIMEOUT_S)
+    except StatusError as error:
+        return str(error) if means_later(error.status) else None
+    except EngineError as error:
+        return str(error)
+    return None
 
 
 def _other_model(models: object, model: str) -> str | None:

@@ -12,7 +12,7 @@ from typing import Self
 import msgspec
 
 from bench.prompting.compose import Composer
-from bench.records import Exchange, Route, RunInfo, Suite
+from bench.records import Route, RunInfo, Suite
 from bench.run.finish import check_finish
 from bench.run.lifecycle.logfacts import route_tail, with_log_facts
 from bench.run.lifecycle.machine import machine_looks
@@ -171,12 +171,18 @@ class Stage:
         info.tokenizers[name] = made[name].tokenizer.identity
         return [one for one in checks if one.state != "ok"]
 
-    async def fallen(self, exchange: Exchange) -> str | None:
-        """How the server of a failed exchange has ended; `None`: it lives, or is not ours."""
-        server = self._servers.get(exchange.trial.route)
-        if server is None or exchange.failure is None:
-            return None
-        return await server.fallen(refused=exchange.failure.kind in ("refused", "connect_timeout"))
+    async def fallen(self, name: str, *, refused: bool) -> str | None:
+        """How the server of a route has ended, asked after a failure; `None`: it lives, or is not ours.
+
+        `refused`: whether it took no connection.
+        """
+        server = self._servers.get(name)
+        return None if server is None else await server.fallen(refused=refused)
+
+    def counts(self, name: str) -> bool:
+        """Whether the route's prompts are counted by the server's own tokenizer."""
+        composer = self.composers.get(name)
+        return composer is not None and composer.tokenizer.identity.kind == "server"
 
     def may_restart(self, name: str) -> bool:
         """Whether the suite allows this server one more start."""
