@@ -190,13 +190,12 @@ def _begin(order: Order, follow: FollowUp, *, report: bool, quiet: bool) -> None
 def _resume(
     run: Path, suite: Path | None, follow: FollowUp, *, on_finish: str | None, report: bool, quiet: bool
 ) -> None:
-    from bench.journal import read_info
     from bench.plan.suite import read_suite
-    from bench.run.study import resume
+    from bench.run.study import resume, run_info
 
     given = read_suite(suite)[0] if suite else None
     folder = suite.parent if suite else Path()
-    kept = _with_finish(read_info(run).suite, on_finish or (given.on_finish if given else None))
+    kept = _with_finish(run_info(run).suite, on_finish or (given.on_finish if given else None))
     announce(kept)
     lacking: list[str | None] = []
     with Finishing(kept, folder, run) as end:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from bench.analysis.watch.journal import is_watch
+from bench.errors import JournalError
 from bench.journal import SCHEMA, Journal, read_entries, read_info
 from bench.plan.hooks import recorded, with_values_of
 from bench.plan.trials import pair_key, plan
@@ -108,7 +111,7 @@ async def resume(
     Servers of ours are started when their turn comes. `suite`: where the written values of their
     environment variables are, which a run does not keep.
     """
-    info = read_info(path)
+    info = run_info(path)
     live = with_values_of(info.suite, suite) if suite else info.suite
     with Journal.resume(path) as journal:
         progress.path = path
@@ -123,6 +126,17 @@ async def resume(
             runner.recall(read_entries(path))
             await _work(runner, journal, info, stage.sessions)
     return path
+
+
+def run_info(path: Path) -> RunInfo:
+    """What a run says of itself. Raises `JournalError` when `path` is none, or the directory of a watch."""
+    info = read_info(path)
+    if is_watch(info):
+        raise JournalError(
+            f"{path}: this is a watch, not a run: there is nothing to resume; "
+            f"ctxbench report {shlex.quote(str(path))} shows what it saw"
+        )
+    return info
 
 
 def _salts(path: Path) -> dict[str, list[str]]:

@@ -11,6 +11,8 @@ import pytest
 from run_helpers import ctxbench_here, suite_text
 
 from bench.journal import Journal
+from bench.records import Route, ServerFacts
+from bench.run.watch.order import WatchOrder, kept
 from bench.servers.simulator import Simulator
 from bench.servers.simulator import start as simulate
 
@@ -130,3 +132,16 @@ def test_a_run_directory_in_use_and_one_that_is_none(server: Simulator, tmp_path
     assert "in use by another ctxbench" in result.stderr and len(result.stderr.splitlines()) == 1
     result = ctxbench_here(["run", "--resume", str(tmp_path)], tmp_path)
     assert result.returncode == USAGE and "not a run directory" in result.stderr
+
+
+def test_a_watch_is_not_resumed_and_nothing_in_it_is_touched(tmp_path: Path) -> None:
+    route = Route(name="watched", base_url="http://127.0.0.1:1/v1", metrics_url="http://127.0.0.1:1/metrics")
+    with kept(route, WatchOrder(url="http://127.0.0.1:1", out=tmp_path / "w"), ServerFacts()):
+        pass
+    before = {path.name: path.read_bytes() for path in (tmp_path / "w").iterdir() if path.is_file()}
+    mtimes = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "w").iterdir()}
+    result = ctxbench_here(["run", "--resume", "w", "--quiet"], tmp_path)
+    assert result.returncode == USAGE and result.stderr.count("\n") == 1
+    assert "this is a watch, not a run" in result.stderr
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "w").iterdir()} == mtimes
+    assert {path.name: path.read_bytes() for path in (tmp_path / "w").iterdir() if path.is_file()} == before
