@@ -187,7 +187,9 @@ def gate(
     if verdict == "fail":
         raise CheckFailed(f"the gate fails: {count} of {len(outcomes)} checks are beyond their tolerance")
     if verdict == "cannot tell":
-        raise CannotTell(f"the gate cannot tell: {count} of {len(outcomes)} checks need more trials or data")
+        raise CannotTell(
+            f"the gate cannot tell: {count} of {len(outcomes)} checks open, each with its reason"
+        )
 
 
 def advise(

@@ -117,6 +117,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     output_tokens: int | None = None
     """Output length that both sides' `total_s` is reckoned at, since the outputs measured differ; `None`:
     they do not, or it is another quantity."""
+    samples: tuple[int, int] | None = None
+    """Prompt texts of route and base; `None` where they were not compared."""
     warnings: tuple[str, ...] = ()
 
 

@@ -46,6 +46,27 @@ def test_too_few_trials_cannot_be_told_and_say_how_many_more() -> None:
     )
 
 
+def test_too_few_trials_on_one_side_name_that_side() -> None:
+    new, old = runs(2.0)
+    (one,) = gate(new, old[:2], [TTFT])
+    assert (one.more, one.why) == (3, "a range is no interval: it takes 3 more trials in the baseline")
+    (one,) = gate(new[:1], old, [TTFT])
+    assert one.why == "a range is no interval: it takes 4 more trials in the new run"
+    (one,) = gate(new[:4], old[:2], [TTFT])
+    assert one.why.endswith("it takes 1 more trial in the new run and 3 more trials in the baseline")
+
+
+def test_a_tier_that_was_not_measured_is_named_with_those_that_were() -> None:
+    new, old = runs(1.0)
+    (one,) = gate(new, old, [parse_rule("ttft cold 9999 <= 1.05")])
+    assert (
+        one.why == "9,999 tokens were measured on neither side; the new run has 1,000; the baseline has 1,000"
+    )
+    new += study("a", 20, 0.02, 8, np.random.default_rng(2), tier=2000)
+    (one,) = gate(new, old, [parse_rule("ttft cold 2000 <= 1.05")])
+    assert one.why == "2,000 tokens were not measured in the baseline; the baseline has 1,000"
+
+
 def test_a_near_miss_says_how_many_trials_would_settle_it() -> None:
     (one,) = gate(*runs(1.03, noise=0.03), [TTFT])
     assert one.status == "cannot tell" and one.ratio is not None and one.more is not None
@@ -57,7 +78,7 @@ def test_a_near_miss_says_how_many_trials_would_settle_it() -> None:
 
 def test_a_rule_that_no_measurement_answers_cannot_be_told() -> None:
     new, old = runs(1.0)
-    for text in ("ttft replay 1000 <= 1.05", "ttft cold 2000 <= 1.05", "ttft cold 1000 b <= 1.05"):
+    for text in ("ttft replay 1000 <= 1.05", "ttft cold 1000 b <= 1.05"):
         (one,) = gate(new, old, [parse_rule(text)])
         assert one.status == "cannot tell" and "no valid measurements" in one.why
 

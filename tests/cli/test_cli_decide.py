@@ -227,7 +227,7 @@ def test_gate_passes_fails_or_cannot_tell_with_its_own_exit_code(tmp_path: Path)
     assert type(failed.exception) is CheckFailed and "FAIL" in failed.stdout
     open_ = call("gate", few, "--baseline", old, *rule)
     assert isinstance(open_.exception, CannotTell) and open_.exception.exit_code == 4
-    assert "it takes 2 more trials a side" in open_.stdout
+    assert "it takes 2 more trials in the new run" in open_.stdout
 
 
 def test_gate_reads_rules_from_toml_and_speaks_json(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from bench.analysis.statistics.bootstrap import MINIMUM
-from bench.analysis.statistics.cells import pooled, same_tier
+from bench.analysis.statistics.cells import alone, pooled, same_tier
 from bench.analysis.statistics.compare import across
 from bench.errors import SuiteError
 from bench.records import Comparison, Condition, Estimate, Measurement
@@ -72,8 +72,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     samples: int = 0
     """Texts of the smaller side."""
     more: int | None = None
-    """Texts (repeats of the suite) to add on each side until the interval should clear the tolerance;
-    `None`: none needed, or no number of them would help."""
+    """Texts (repeats of the suite) to add on each side until the interval should clear the tolerance, or
+    on the smaller side until it has an interval; `None`: none needed, or no number of them would help."""
     why: str = ""
 
 
@@ -127,8 +127,9 @@ def gate(new: Iterable[Measurement], baseline: Iterable[Measurement], rules: Seq
     """
     if not rules:
         raise SuiteError("a gate needs at least one rule, e.g. --rule 'ttft cold 564577 <= 1.05'")
-    found = across(baseline, new)
-    return [outcome for rule in rules for outcome in _rule(rule, found)]
+    sides = {"the new run": alone(new), "the baseline": alone(baseline)}
+    found = across(sides["the baseline"], sides["the new run"])
+    return [outcome for rule in rules for outcome in _rule(rule, found, sides)]
 
 
 def verdict(outcomes: Iterable[Outcome]) -> Status:
@@ -137,7 +138,9 @@ def verdict(outcomes: Iterable[Outcome]) -> Status:
     return "fail" if "fail" in states else "cannot tell" if "cannot tell" in states else "pass"
 
 
-def _rule(rule: Rule, found: Sequence[Comparison]) -> list[Outcome]:
+def _rule(
+    rule: Rule, found: Sequence[Comparison], sides: Mapping[str, Sequence[Measurement]]
+) -> list[Outcome]:
     cells = [
         one
         for one in found
@@ -149,7 +152,21 @@ def _rule(rule: Rule, found: Sequence[Comparison]) -> list[Outcome]:
     if cells:
         return [_outcome(rule, one) for one in cells]
     why = "no valid measurements of this quantity, condition, tier and route on both sides"
+    why = _unmeasured(rule.tier, sides) or why
     return [Outcome(rule=rule, route=rule.route or "*", tier=rule.tier, status="cannot tell", why=why)]
+
+
+def _unmeasured(tier: int | None, sides: Mapping[str, Sequence[Measurement]]) -> str | None:
+    """Which side did not measure a tier at all, and what it did; `None`: both did, or any tier is meant."""
+    if tier is None:
+        return None
+    tiers = {name: sorted({row.tier for row in rows}) for name, rows in sides.items()}
+    lacking = {name: own for name, own in tiers.items() if not any(same_tier(one, tier) for one in own)}
+    if not lacking:
+        return None
+    where = "measured on neither side" if len(lacking) == 2 else f"not measured in {next(iter(lacking))}"
+    seen = [f"{name} has {', '.join(f'{one:,}' for one in own)}" for name, own in lacking.items() if own]
+    return "; ".join([f"{tier:,} tokens were {where}", *seen])
 
 
 def _outcome(rule: Rule, cell: Comparison) -> Outcome:
@@ -179,9 +196,7 @@ def _judged(rule: Rule, cell: Comparison) -> tuple[Status, int | None, str]:
         return "cannot tell", None, "the baseline's median is 0: there is no ratio"
     unit = "trial" if ratio.trials is None else "text"
     if ratio.spread != "interval":
-        more = MINIMUM - ratio.samples
-        spread = "a range is no interval" if ratio.spread else f"one {unit} a side"
-        return "cannot tell", more, f"{spread}: it takes {_more_of(more, unit)} a side"
+        return "cannot tell", MINIMUM - ratio.samples, _too_few(ratio, cell.samples, unit)
     if ratio.low is None or ratio.high is None:
         return "cannot tell", None, "the interval is open"
     low, high = (ratio.low, ratio.high) if rule.at_most else (-ratio.high, -ratio.low)
@@ -195,6 +210,16 @@ def _judged(rule: Rule, cell: Comparison) -> tuple[Status, int | None, str]:
     if settling:
         needed = f"about {_more_of(settling, unit)} a side would settle it"
     return "cannot tell", settling, f"the interval holds the tolerance: {needed}"
+
+
+def _too_few(ratio: Estimate, samples: tuple[int, int] | None, unit: str) -> str:
+    """What an interval needs, and on which side."""
+    new, old = samples or (ratio.samples, ratio.samples)
+    spread = "a range is no interval" if ratio.spread else f"one {unit} a side"
+    lacking = {"the new run": MINIMUM - new, "the baseline": MINIMUM - old}
+    needed = [f"{_more_of(more, unit)} in {side}" for side, more in lacking.items() if more > 0]
+    where = f"{_more_of(MINIMUM - new, unit)} a side" if new == old else " and ".join(needed)
+    return f"{spread}: it takes {where}"
 
 
 def _more_of(more: int, unit: str) -> str:

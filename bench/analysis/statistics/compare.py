@@ -169,6 +169,7 @@ def _compared(one: Comparison, a: Floats, b: Floats, is_paired: bool, trials: tu
         paired=is_paired,
         verdict=verdict,
         lacking=lacking,
+        samples=(a.size, b.size),
         warnings=tuple(warnings),
     )
 
