@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from bench.analysis.statistics.machine import PhaseUse
 from bench.analysis.watch.described import Watched
 from bench.analysis.watch.journal import LogLine, Seen
+from bench.analysis.watch.spread import spreads
 from bench.cli.report import report
 from bench.errors import JournalError
 from bench.journal import Journal
@@ -170,6 +171,14 @@ def test_the_sums_and_spreads_are_those_of_what_was_seen(watched: Path) -> None:
     assert (data["watched_s"], data["whole"], data["pages"], data["missed"]) == (60.0, True, 61, 2)
     assert data["log"][0]["count"] == 4  # equal lines of two windows together
     assert (data["facts"]["engine"], data["facts"]["version"]) == ("vllm", "0.32.0")
+
+
+def test_nine_in_ten_requests_decode_at_least_as_fast_as_p90_says() -> None:
+    alone = next(one.watched for one in SEEN if one.watched.kind == "request")
+    found = spreads(structs.replace(alone, decode_tok_s=float(rate)) for rate in (10, 20, 30, 40, 50))
+    # a tenth and a hundredth of the way from the slowest: 10 + 0.4 x 10 and 10 + 0.04 x 10
+    one = found["decode_tok_s"]
+    assert (one.p50, one.p90, one.p99) == pytest.approx((30.0, 14.0, 10.4))
 
 
 def test_the_published_schema_is_the_one_of_the_code_and_summaries_are_valid(
