@@ -104,13 +104,13 @@ def test_the_study_tells_its_own_result() -> None:
     found = compare(rows, "target-only") + compare(rows, "mtp2")
     lines = report_lines(rows, found, one_way(crossovers(rows)), limits)
     for expected in (
-        "mtp4 decode is 3.56x-3.66x target-only at 564k, in the range seen",
-        "mtp4 decode is 1.36x-1.40x mtp2 at 564k, in the range seen",
-        "TTFT of mtp4 is 145-146 s slower than target-only's at 564k, in the range seen",
-        "TTFT of mtp4 is 139 s slower than mtp2's at 564k, in the range seen",
-        "mtp4 beats target-only beyond about 1,770 output tokens at 564k (1,756 to 1,777, range); "
+        "mtp4 decode is 3.56x-3.66x target-only at 564,575, in the range seen",
+        "mtp4 decode is 1.36x-1.40x mtp2 at 564,575, in the range seen",
+        "TTFT of mtp4 is 145-146 s slower than target-only's at 564,575, in the range seen",
+        "TTFT of mtp4 is 139 s slower than mtp2's at 564,575, in the range seen",
+        "mtp4 beats target-only beyond about 1,770 output tokens at 564,575 (1,756 to 1,777, range); "
         "extrapolated 3.5-fold from 512 measured",
-        "mtp4 beats mtp2 beyond about 11,500 output tokens at 564k (11,054 to 11,888, range); "
+        "mtp4 beats mtp2 beyond about 11,500 output tokens at 564,575 (11,054 to 11,888, range); "
         "extrapolated 22.4-fold from 512 measured",
         "replays reuse 99.6% of their prompts",
         "tested up to 564,580 tokens, 56% of the configured limit; nothing measured above",

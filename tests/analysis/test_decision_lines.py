@@ -4,7 +4,7 @@ import numpy as np
 from decision_samples import study, trial
 
 from bench.analysis.decisions.crossover import crossovers
-from bench.analysis.decisions.lines import report_lines, tokens_short
+from bench.analysis.decisions.lines import report_lines
 from bench.analysis.statistics.arrival import arrival
 from bench.analysis.statistics.compare import compare
 from bench.records import Chunks, Crossover, Exchange, Measurement, PromptRecipe, Trial
@@ -21,7 +21,7 @@ def test_nothing_measured_says_nothing() -> None:
 def test_no_difference_is_said_and_no_number_is_given_for_it() -> None:
     rng = np.random.default_rng(5)
     lines = _lines(study("a", 10, 0.02, 8, rng) + study("b", 10, 0.02, 8, rng))
-    assert "decode of a and b: no difference seen (~) at 1k" in lines
+    assert "decode of a and b: no difference seen (~) at 1,000" in lines
     assert not any("decode is" in line or "beats" in line for line in lines)
 
 
@@ -29,24 +29,24 @@ def test_a_spread_that_reaches_the_other_side_is_no_claim() -> None:
     rows = [trial("a", t, 0.01) for t in (1.0, 3.0)] + [trial("b", 2.0, 0.02)]
     lines = _lines(rows)
     assert not any("TTFT" in line for line in lines)
-    assert "a decode is 2.00x b at 1k, in the range seen" in lines
+    assert "a decode is 2.00x b at 1,000, in the range seen" in lines
 
 
 def test_always_is_said_as_such() -> None:
     rows = [trial("a", 1.0, 0.01), trial("b", 2.0, 0.02)]
-    assert "a beats b at every output length at 1k" in _lines(rows * 5)
+    assert "a beats b at every output length at 1,000" in _lines(rows * 5)
     assert not any("beats" in line for line in _lines(rows))
 
 
 def test_a_claim_of_few_trials_says_that_it_is_the_range_seen() -> None:
     rows = [trial("a", 1.0, 0.01)] * 6 + [trial("b", 2.0, 0.02)] * 2
-    line = "a beats b at every output length at 1k, in the range seen of 6 and 2 trials"
+    line = "a beats b at every output length at 1,000, in the range seen of 6 and 2 trials"
     assert line in _lines(rows)
 
 
 def test_an_undecided_start_leaves_the_longer_outputs_decided() -> None:
     rows = [trial("a", t, 0.01) for t in (0.9, 1.1)] + [trial("b", t, 0.02) for t in (0.9, 1.1)]
-    line = "a beats b from at most 21 output tokens on at 1k, in the range seen of 2 and 2 trials"
+    line = "a beats b from at most 21 output tokens on at 1,000, in the range seen of 2 and 2 trials"
     assert line in _lines(rows)
 
 
@@ -62,25 +62,29 @@ def test_the_share_of_the_limit_needs_one_known_limit_for_every_route() -> None:
 def test_small_differences_keep_their_digits_and_their_unit() -> None:
     rows = [trial("a", t, 0.0100) for t in (1.0042, 1.0049)] + [trial("b", 1.0, 0.01003)] * 2
     assert _lines(rows)[:2] == [
-        "TTFT of a is 4.20-4.90 ms slower than b's at 1k, in the range seen",
-        "a decode is 1.003x b at 1k, in the range seen",
+        "TTFT of a is 4.20-4.90 ms slower than b's at 1,000, in the range seen",
+        "a decode is 1.003x b at 1,000, in the range seen",
     ]
 
 
 def test_a_crossover_before_any_answer_is_long_is_told_as_such() -> None:
     # 1 + 0.004 / 0.01 = 1.4 output tokens
     lines = _lines([trial("a", 1.004, 0.01), trial("b", 1.0, 0.02)])
-    assert "a beats b from the second output token on at 1k" in lines
+    assert "a beats b from the second output token on at 1,000" in lines
     lines = _lines([trial("b", 1.004, 0.01), trial("a", 1.0, 0.02)])
-    assert "a beats b only for a single output token at 1k" in lines
+    assert "a beats b only for a single output token at 1,000" in lines
 
 
 def test_how_far_beyond_what_was_measured_is_always_said() -> None:
     near = _lines([trial("a", 2.0, 0.01), trial("b", 1.0, 0.03)])
     point = "(a point: one trial a side, no spread)"
-    assert f"a beats b beyond about 51 output tokens at 1k {point}; within the 101 measured (0.50x)" in near
+    assert (
+        f"a beats b beyond about 51 output tokens at 1,000 {point}; within the 101 measured (0.50x)" in near
+    )
     far = _lines([trial("a", 9.0, 0.01), trial("b", 1.0, 0.03)])
-    line = f"a beats b beyond about 401 output tokens at 1k {point}; extrapolated 4.0-fold from 101 measured"
+    line = (
+        f"a beats b beyond about 401 output tokens at 1,000 {point}; extrapolated 4.0-fold from 101 measured"
+    )
     assert line in far
 
 
@@ -90,7 +94,7 @@ def test_a_bent_line_is_told_beside_the_straight_one() -> None:
         for tier in (1_000, 9_000)
         for route, ttft, step, slope in (("a", 9.0, 0.01, 5e-7), ("b", 1.0, 0.02, 0.0))
     ]
-    (bent,) = [line for line in _lines(rows) if line.startswith("a beats b") and " at 1k" in line]
+    (bent,) = [line for line in _lines(rows) if line.startswith("a beats b") and " at 1,000" in line]
     # straight: 1 + 8 / 0.009475 = 845; each token more of context takes half a microsecond longer
     assert "(straight lines: 845)" in bent and "about 86" in bent
 
@@ -99,18 +103,8 @@ def test_tasks_are_named_where_there_are_several() -> None:
     rows = [trial(r, t, 0.01, task=task) for task in ("x", "y") for r, t in (("a", 2.0), ("b", 1.0))]
     lines = _lines(rows)
     point = "a point: one trial a side, no spread"
-    assert f"TTFT of a is 1.00 s slower than b's at 1k (x), {point}" in lines
-    assert f"TTFT of a is 1.00 s slower than b's at 1k (y), {point}" in lines
-
-
-def test_lengths_are_short() -> None:
-    assert [tokens_short(n) for n in (512, 6316, 564_577, 999_999, 1_048_576)] == [
-        "512",
-        "6.32k",
-        "564k",
-        "999k",
-        "1.05M",
-    ]
+    assert f"TTFT of a is 1.00 s slower than b's at 1,000 (x), {point}" in lines
+    assert f"TTFT of a is 1.00 s slower than b's at 1,000 (y), {point}" in lines
 
 
 def _exchange(chunks: Chunks) -> Exchange:
@@ -132,10 +126,15 @@ def test_arrival_curves_need_tokens_that_are_known() -> None:
     assert arrival(_exchange(Chunks()), 3) is None
 
 
+def test_a_prompt_length_is_told_exactly() -> None:
+    rows = [trial("a", 1.0, 0.01, tier=2048), trial("b", 2.0, 0.02, tier=2048)] * 5
+    assert "a beats b at every output length at 2,048" in _lines(rows)
+
+
 def test_an_open_end_is_told_as_such() -> None:
     one = Crossover(
         route="a", base="b", tier=1000, condition="cold", status="crosses", wins="above", output_tokens=300.0,
         low=250.0, spread="interval", samples=(6, 6),
     )  # fmt: skip
     (line,) = report_lines([], crossovers=[one])
-    assert line == "a beats b beyond about 300 output tokens at 1k (at least 250, 95%)"
+    assert line == "a beats b beyond about 300 output tokens at 1,000 (at least 250, 95%)"

@@ -104,8 +104,8 @@ def test_crossover_gives_the_published_numbers_as_json() -> None:
 
 def test_crossover_for_people_has_one_line_a_pair_and_its_reservations() -> None:
     said = succeed("crossover", CSV, "--base", "target-only").stdout
-    assert "mtp4 decode is 3.56x-3.66x target-only at 564k" in said
-    assert "mtp4 beats target-only beyond about 1,770 output tokens at 564k" in said
+    assert "mtp4 decode is 3.56x-3.66x target-only at 564,575" in said
+    assert "mtp4 beats target-only beyond about 1,770 output tokens at 564,575" in said
     text = succeed("crossover", CSV).stdout
     (row,) = [line.split() for line in text.splitlines() if line.startswith("mtp4   mtp2 ")]
     assert row == [
@@ -141,7 +141,7 @@ def test_crossover_for_a_reused_part_reads_the_laws(tmp_path: Path) -> None:
     ]
     assert all(a["output_tokens"] < b["output_tokens"] for a, b in zip(half, none, strict=True))
     text = succeed("crossover", str(path), "--reused", "50%").stdout
-    assert "fast beats slow beyond about" in text and "at 8k, 4,000 of them cached" in text
+    assert "fast beats slow beyond about" in text and "at 8,000 tokens, 4,000 of them cached" in text
     assert "straight lines alone give" in text
     assert "give cached tokens" in str(refused("crossover", str(path), "--reused", "half"))
 

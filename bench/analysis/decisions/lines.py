@@ -31,19 +31,10 @@ def report_lines(
     return lines + _tested(rows, limits or {})
 
 
-def tokens_short(tokens: float) -> str:
-    """`564k`, `6.3k`, `1.05M`, `512`."""
-    if tokens >= 1_000_000:
-        return f"{tokens / 1_000_000:.3g}M"
-    if tokens >= 10_000:
-        return f"{int(tokens / 1000)}k"
-    return f"{tokens / 1000:.3g}k" if tokens >= 1000 else f"{tokens:.0f}"
-
-
 def _where(one: Comparison | Crossover, tasks: bool) -> str:
-    where = tokens_short(one.tier)
+    where = f"{one.tier:,}"
     if isinstance(one, Crossover) and one.reused_tokens is not None:
-        where += f", {one.reused_tokens:,} of them cached"
+        where += f" tokens, {one.reused_tokens:,} of them cached"
     elif one.condition == "replay":
         where += " replayed"
     return f"{where} ({one.task})" if tasks else where
