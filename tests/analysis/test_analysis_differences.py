@@ -63,6 +63,11 @@ def test_what_one_side_does_not_tell_is_no_difference() -> None:
     assert texts(facts(version=None, prefix_caching=True, flags={"cache_dtype": "fp8"}), facts()) == []
 
 
+def test_what_a_server_reckons_from_its_memory_is_no_setting() -> None:
+    flags = ({"full_length_requests": "4.0"}, {"full_length_requests": "3.5"})
+    assert texts(*(facts(flags=one) for one in flags)) == []
+
+
 def test_flags_are_compared_where_both_tell_them() -> None:
     one, other = facts(flags={"cache_dtype": "fp8"}), facts(flags={"cache_dtype": "auto"})
     assert texts(one, other) == ["flag cache_dtype: fp8 (mtp4), auto (target-only)"]

@@ -170,6 +170,12 @@ def test_what_differs_between_two_runs_is_listed() -> None:
     ]
 
 
+def test_what_a_server_reckons_from_its_memory_is_no_difference_of_settings() -> None:
+    base = _info("0.32", (512,), "V100")
+    told = structs.replace(base.facts["mtp4"], flags={"block": "0.32", "full_length_requests": "4.0"})
+    assert differences(structs.replace(base, facts={"mtp4": told}), base) == []
+
+
 def test_totals_of_unequal_outputs_are_reckoned_at_the_length_both_sides_reached() -> None:
     # at 101 tokens 2 + 100 x 0.01 = 3 against 1 + 100 x 0.02 = 3; as measured 3 would stand beside 7
     rows = [trial("a", 2.0, 0.01, output=101, number=i) for i in range(6)]

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from msgspec import Struct
 
+from bench.analysis.statistics.compare import NO_SETTINGS
 from bench.records import Route, ServerFacts, Suite
 
 _SHOWN_CHARACTERS = 80
@@ -28,7 +29,7 @@ _FACTS = {
     "kv_capacity_tokens": "KV capacity",
     "block_size": "prefix block",
 }
-_FOLLOWING = ("KV capacity", "prefix block", "flag full_length_requests", "flag speculative_method")
+_FOLLOWING = ("KV capacity", "prefix block", "flag speculative_method")
 """What follows from speculation: a drafter takes memory, and k makes the blocks of hybrid models larger."""
 _SPECULATES = re.compile(
     r"--?(spec|draft|mtp|enable-mtp|model-draft|md$|cd$|ngld$|hf-repo-draft|hfd$|num-spec|lookup)"
@@ -103,7 +104,7 @@ def _told(route: Route, facts: ServerFacts) -> dict[str, str]:
             told[words] = (
                 f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
             )
-    told |= {f"flag {_short(name)}": value for name, value in facts.flags.items()}
+    told |= {f"flag {_short(name)}": value for name, value in facts.flags.items() if name not in NO_SETTINGS}
     if route.server is not None:
         told |= dict(_options(route.server.up))
         told["variables of the server's commands"] = ", ".join(sorted(route.server.env)) or "none"

@@ -300,6 +300,10 @@ def _w_counts(n: int) -> Floats:
     return counts
 
 
+NO_SETTINGS = {"full_length_requests"}
+"""Flags that a log tells and nobody sets: what a server reckons from its memory."""
+
+
 def differences(base: RunInfo, new: RunInfo) -> list[str]:
     """What differs between two runs besides the server's speed: a reader must know before comparing."""
     found: list[str] = []
@@ -322,7 +326,7 @@ def differences(base: RunInfo, new: RunInfo) -> list[str]:
         if old is not None and now is not None:
             for field in ("engine", "version", "model", "max_model_len", "block_size", "kv_capacity_tokens"):
                 note(f"{name}, {field}", getattr(old, field), getattr(now, field))
-            for key in sorted(old.flags.keys() | now.flags.keys()):
+            for key in sorted((old.flags.keys() | now.flags.keys()) - NO_SETTINGS):
                 note(f"{name}, flag {key}", old.flags.get(key), now.flags.get(key))
     for field in ("tiers", "output_tokens", "prompt", "interleave", "warmup"):
         note(field.replace("_", " "), getattr(base.suite, field), getattr(new.suite, field))
