@@ -71,7 +71,7 @@ def watch(
 
     totals = Totals()
     hearer = _hearer(totals, json)
-    if not url.startswith(("http://", "https://")) and Path(url).is_dir():
+    if url and not url.startswith(("http://", "https://")) and Path(url).is_dir():
         tell_again(Path(url), hearer, totals)
         return
     order = WatchOrder(
@@ -131,7 +131,7 @@ def _hearer(totals: Totals, json: bool) -> Hearer:
 def _print_seen(seen: Seen, json: bool) -> None:
     from bench.cli.layout import hanging
     from bench.report.escape import visible
-    from bench.report.watch.lines import line
+    from bench.report.watch.lines import line, log_head
 
     if json:
         import msgspec
@@ -140,8 +140,7 @@ def _print_seen(seen: Seen, json: bool) -> None:
         return
     print(hanging(f"{seen.at[11:19]}  ", line(seen.watched)), flush=True)
     for one in seen.log:
-        head = f"          log, {one.count} x {visible(one.level or 'line')}: "
-        print(hanging(head, visible(one.text)), flush=True)
+        print(hanging(f"          {log_head(one)}: ", visible(one.text)), flush=True)
 
 
 def _print_totals(totals: Totals, watched_s: float, json: bool) -> None:
@@ -170,8 +169,10 @@ def _seconds(text: str) -> float:
     from bench.errors import SuiteError
 
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)([smh]?)", text.strip())
-    if found is None or float(found[1]) <= 0:
-        raise SuiteError(f"--for {text}: write seconds, or 90s, 10m, 8h")
+    if found is None:
+        raise SuiteError(f"--for {text[:40]!r}: write seconds, or 90s, 10m, 8h")
+    if float(found[1]) <= 0:
+        raise SuiteError(f"--for {text}: it must be more than 0")
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
 
 

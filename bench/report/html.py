@@ -5,6 +5,7 @@ The trials travel as JSON that the page's own script turns into text nodes, neve
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -44,6 +45,7 @@ def _texts(content: Content) -> dict[str, Any]:
         "runs": [
             {
                 "name": visible(run.path, 100),
+                "quoted": shlex.quote(visible(run.path, 300)),
                 "created": visible(run.info.created_at, 40),
                 "state": words.state_line(run, content.everything),
                 "harness": words.harness_line(run),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Sequence
 
 from bench.records import Measurement
@@ -211,9 +212,9 @@ def _definitions(content: Content) -> str:
 def _reproduce(content: Content) -> str:
     blocks = []
     for run in content.runs:
-        name = visible(run.path, 100)
+        name = shlex.quote(visible(run.path, 300).replace("`", "'"))
         lines = [f"ctxbench report {name}   # this report from what was kept", "ctxbench run suite.toml"]
-        blocks.append("```sh\n" + "\n".join(lines).replace("`", "'") + "\n```")
+        blocks.append("```sh\n" + "\n".join(lines) + "\n```")
         fence = "`" * max(3, _longest_ticks(run.info.suite_text[:100_000]) + 1)
         suite = "\n".join(_code(line) for line in run.info.suite_text.splitlines()[:SUITE_LINES])
         blocks.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 from pathlib import Path
 
 import jsonschema
@@ -324,3 +325,11 @@ def test_a_watch_among_runs_is_refused_and_a_run_is_no_watch(watched: Path, tmp_
     run = report_runs.make_run(tmp_path / "run", repeats=1, only=1)
     with pytest.raises(JournalError, match="no directory that ctxbench watch --out made"):
         collect_watch(run)
+
+
+def test_the_command_of_a_directory_with_spaces_can_be_pasted(tmp_path: Path) -> None:
+    path = make_watch(tmp_path / "my watch; no`w", *SEEN)
+    content = collect_watch(path)
+    (line,) = [one for one in render.markdown(content).splitlines() if one.startswith("ctxbench report")]
+    assert shlex.split(line, comments=True)[2].endswith("my watch; no'w")
+    assert "ctxbench report &#39;" in render.html(content)

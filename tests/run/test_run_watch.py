@@ -30,7 +30,7 @@ from bench.engines.metrics import read_page
 from bench.errors import EngineError, JournalError, SuiteError
 from bench.journal import Journal, read_entries, read_info
 from bench.records import Event, RunInfo, Scrape, ServerFacts
-from bench.report.watch.lines import line, totals_line
+from bench.report.watch.lines import line, log_head, totals_line
 from bench.run.watch.kept import tell_again
 from bench.run.watch.log import LogWatch
 from bench.run.watch.order import WatchOrder, metrics_address
@@ -460,6 +460,26 @@ def test_an_exporter_that_tells_nothing_is_noted_once_and_stops_no_watch() -> No
     assert gpus in note
 
 
+def test_a_dead_exporter_is_noted_at_the_start_though_nobody_asks_the_server_anything() -> None:
+    told = Told()
+
+    def engine() -> str:
+        return engine_page(finished=0, running=0)
+
+    async def until_noted(url: str) -> None:
+        order = WatchOrder(url=url, every_s=3600.0, exporters=("http://127.0.0.1:1/metrics",))
+        watching = asyncio.create_task(watch(order, told.hearer, told.totals))
+        async with asyncio.timeout(60):
+            while not any(note.startswith("the machine, by ") for note in told.notes):
+                await asyncio.sleep(0.01)
+        watching.cancel()
+        await asyncio.wait([watching])
+
+    with served(engine) as url:
+        asyncio.run(until_noted(url))
+    assert "nobody listens at 127.0.0.1:1" in told.notes[-1]
+
+
 @pytest.mark.parametrize(
     "addresses",
     [("h:9400",), ("http://me:secret@h/m",), ("http://h/m?key=secret",), ("http://h/m", "http://h/m")],
@@ -633,6 +653,22 @@ def test_a_run_is_no_watch_and_says_what_shows_it() -> None:
     assert "this is a run, not a watch: ctxbench report" in str(found.exception)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("http://127.0.0.1:9", "--engine", "generic"), "'generic': one of llamacpp, sglang, vllm"),
+        (("http://127.0.0.1:9", "--engine", "foo"), "'foo': one of llamacpp, sglang, vllm"),
+        (("http://127.0.0.1:9", "--for", "0"), "--for 0: it must be more than 0"),
+        (("http://127.0.0.1:9", "--for", "soon"), "write seconds, or 90s, 10m, 8h"),
+        (("",), "'' is neither like http://host:port nor the directory of a watch"),
+    ],
+)
+def test_an_order_that_is_wrong_is_refused_by_what_is_wrong(arguments: tuple[str, ...], says: str) -> None:
+    found = again(*arguments)
+    assert isinstance(found.exception, SuiteError) and says in str(found.exception)
+    assert "generic" not in str(found.exception).removeprefix("--engine 'generic'")
+
+
 def run_info(folder: Path) -> RunInfo:
     """A watch that found nothing."""
     told = Told()
@@ -692,6 +728,7 @@ def test_the_log_tells_what_it_complained_of_since_the_last_time(tmp_path: Path)
     _, (bad,) = watching.told_of(one)
     assert (bad.count, bad.level) == (3, "ERROR")
     assert "disk full" in bad.text and "1234567890" not in bad.text
+    assert bad.why == ""  # it would only say the count again
     assert watching.told_of(one) == (one, ())
     with pytest.raises(SuiteError, match="standard input"):
         LogWatch("-")
@@ -740,6 +777,13 @@ def test_a_log_that_vanishes_costs_the_log_and_not_the_watch(tmp_path: Path) -> 
     (note,) = told.notes
     assert note.startswith("the log is left out from now on") and "server.log" in note
     assert [seen.log for seen in told.seen] == [(), ()]
+
+
+def test_a_line_of_the_log_has_its_level_and_its_count_once() -> None:
+    said = LogLine(count=1200, level="ERROR", text="(EngineCore pid=7) ERROR 11-29 12:00:00 [core.py:1] no")
+    assert log_head(said) == "log, 1,200 x"
+    assert log_head(LogLine(count=2, level="ERROR", text="an allocation failed")) == "log, 2 x ERROR"
+    assert log_head(LogLine(count=2, text="INFO a line")) == "log, 2 x line"
 
 
 def test_foreign_text_is_harmless_in_a_line() -> None:

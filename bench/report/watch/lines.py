@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from bench.analysis.watch.described import Watched
+from bench.analysis.watch.journal import LogLine
 from bench.analysis.watch.totals import Totals
 from bench.report.escape import visible
 
@@ -28,6 +31,13 @@ def line(one: Watched) -> str:
     return "; ".join(
         [f"{visible(one.why)} (not split, {one.span_s:.1f} s)", *parts, *map(visible, one.notes)]
     )
+
+
+def log_head(one: LogLine) -> str:
+    """`log, 120 x ERROR`; without the level where the line says it itself at its beginning."""
+    level = one.level or "line"
+    says_it = one.level is not None and re.search(rf"\b{re.escape(level)}\b", one.text[:80]) is not None
+    return f"log, {one.count:,} x" if says_it else f"log, {one.count:,} x {visible(level, 20)}"
 
 
 def totals_line(totals: Totals, watched_s: float) -> str:

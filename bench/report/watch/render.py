@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,7 @@ def html(content: WatchContent, plots: Sequence[Plot] = ()) -> str:
             "setting": words.setting_rows(content),
             "boundary": words.boundary_lines(content),
             "definitions": words.definition_rows(content),
+            "command": _command(content),
             "environment": _environment(content),
         },
     )
@@ -104,8 +106,12 @@ def _definitions(content: WatchContent) -> str:
     return f"<details><summary>Definitions and witnesses</summary>\n\n{body}\n\n</details>"
 
 
+def _command(content: WatchContent) -> str:
+    name = shlex.quote(visible(content.path, 300).replace("`", "'"))
+    return f"ctxbench report {name}   # this report from what was kept"
+
+
 def _reproduce(content: WatchContent) -> str:
-    name = visible(content.path, 100).replace("`", "'")
-    command = f"```sh\nctxbench report {name}   # this report from what was kept\n```"
+    command = f"```sh\n{_command(content)}\n```"
     rows = _environment(content)
     return f"{command}\n\n{table_of(['environment', ''], rows)}" if rows else command

@@ -8,7 +8,7 @@ from bench.report.quantities import MISSING
 from bench.report.setting import told_facts
 from bench.report.told import Told
 from bench.report.watch.content import WatchContent
-from bench.report.watch.lines import line
+from bench.report.watch.lines import line, log_head
 from bench.report.watch.numbers import NUMBERS, missing, witness
 
 ADDRESS = "As it was given to ctxbench watch; recorded in run.json."
@@ -93,8 +93,7 @@ def trouble_lines(content: WatchContent) -> list[str]:
     ]
     for one in content.log[:LOG_LINES]:
         why = f" ({visible(one.why, 200)})" if one.why else ""
-        text = f"log, {one.count:,} x {visible(one.level or 'line', 20)}: {visible(one.text, 300)}{why}"
-        lines.append(Told(text, LOG))
+        lines.append(Told(f"{log_head(one)}: {visible(one.text, 300)}{why}", LOG))
     return lines
 
 

@@ -76,6 +76,5 @@ def _is_bad(group: LineGroup) -> bool:
 
 def _line(group: LineGroup) -> LogLine:
     text = group.meaning or group.example
-    return LogLine(
-        count=group.count, level=group.level, text=without_secrets(text)[:_CUT], why=group.why[:_CUT]
-    )
+    why = group.why[:_CUT] if group.kind == "flood" else ""  # else it only counts
+    return LogLine(count=group.count, level=group.level, text=without_secrets(text)[:_CUT], why=why)

@@ -21,7 +21,7 @@ from bench.analysis.watch.totals import Totals
 from bench.analysis.watch.windows import Segment, Segmenter
 from bench.engines.base import Dialect
 from bench.engines.metrics import read_page
-from bench.errors import BenchError, EngineError, JournalError
+from bench.errors import BenchError, EngineError, JournalError, SuiteError
 from bench.journal import Journal
 from bench.records import Event, Scrape, ServerFacts
 from bench.run.exchange import utc_now
@@ -29,11 +29,14 @@ from bench.run.lifecycle.machine import machine_looks
 from bench.run.watch.log import LogWatch
 from bench.run.watch.order import WatchOrder, exporters_of, kept, key_of, metrics_address, watched_route
 from bench.wire.client import Client
-from bench.wire.machine import MachineSampler
+from bench.wire.machine import MachineLook, MachineSampler
 from bench.wire.scrape import scrape
 
 _TIMEOUT_S = 30.0  # llama.cpp answers between two batches of a long prefill
 _SLOTS_TIMEOUT_S = 5.0
+
+WATCHABLE = tuple(name for name, known in engines.DIALECTS.items() if known.aliases)
+"""Engines whose metrics page is known."""
 
 Look = Callable[[], Awaitable[tuple[Scrape, str | None]]]
 """Takes one page: as the dialect reads it, and its text."""
@@ -55,11 +58,14 @@ async def watch(order: WatchOrder, hearer: Hearer, totals: Totals) -> None:
     """Watches until the order's end, or until cancelled; then what is open is told as such.
 
     Raises `EngineError` when the page cannot be had at the beginning, is no engine's, or turns out
-    to be of several servers, and `JournalError` when the order's directory exists or cannot be made.
+    to be of several servers, `SuiteError` for an order that is wrong, and `JournalError` when its
+    directory exists or cannot be made.
     """
     address = metrics_address(order.url)
     if order.out is not None and order.out.exists():
         raise JournalError(f"{order.out}: it exists already; give --out a directory that is yet to be made")
+    if order.engine is not None and order.engine not in WATCHABLE:
+        raise SuiteError(f"--engine {order.engine[:40]!r}: one of {', '.join(WATCHABLE)}")
     exporters_of(order.exporters)
     log = LogWatch(order.log) if order.log else None
     origin = address.removesuffix("/metrics")
@@ -91,11 +97,15 @@ async def watch(order: WatchOrder, hearer: Hearer, totals: Totals) -> None:
         if log is not None:
             log.begin(dialect.name)
         route = watched_route(order, address, dialect.name)
-        async with machine_looks(route) as looks, MachineSampler(looks) as machine:
+        async with machine_looks(route) as looks:
             with kept(route, order, facts) as journal:
                 keeper = Keeper(journal, hearer, totals, log)
-                watcher = Watcher(dialect, facts, keeper, slots=None if counts else slots, machine=machine)
-                await watcher.run(look, order)
+                telling = {source: _telling(source, look, keeper.note) for source, look in looks.items()}
+                async with MachineSampler(telling) as machine:
+                    watcher = Watcher(
+                        dialect, facts, keeper, slots=None if counts else slots, machine=machine
+                    )
+                    await watcher.run(look, order)
 
 
 class Keeper:
@@ -177,7 +187,6 @@ class Watcher:
     ) -> None:
         self._dialect, self._facts, self._keeper, self._slots = dialect, facts, keeper, slots
         self._machine = machine or MachineSampler({})
-        self._unseen: set[str] = set()
         self._segmenter = Segmenter(dialect)
         self._texts: dict[int, str] = {}
         self._pages = self._missed = 0
@@ -237,12 +246,7 @@ class Watcher:
         self._keeper.keep(watched, (self._texts.get(ends[0]), self._texts.get(ends[1])))
 
     def _machine_uses(self, start_ns: int, end_ns: int) -> tuple[PhaseUse, ...]:
-        samples = self._machine.samples(start_ns, end_ns)
-        for one in samples:
-            if one.problem is not None and one.source not in self._unseen:
-                self._unseen.add(one.source)
-                self._keeper.note(f"the machine, by {one.source}: {one.problem}")
-        return uses_within(samples, 0, end_ns - start_ns)
+        return uses_within(self._machine.samples(start_ns, end_ns), 0, end_ns - start_ns)
 
     def _note_silence(self, page: Scrape, now: float) -> None:
         """Once when pages stop coming, once when they are back."""
@@ -259,13 +263,28 @@ class Watcher:
 # --- the small parts --------------------------------------------------------------------------------
 
 
+def _telling(source: str, look: MachineLook, note: Callable[[str], None]) -> MachineLook:
+    """The same look, that notes the first time what keeps it from seeing anything."""
+    told = False
+
+    async def looked() -> tuple[dict[str, float], str | None]:
+        nonlocal told
+        values, problem = await look()
+        if problem is not None and not told:
+            told = True
+            note(f"the machine, by {source}: {problem}")
+        return values, problem
+
+    return looked
+
+
 async def _meet(client: Client, address: str, engine: str | None) -> tuple[Dialect, ServerFacts]:
     """Whose page this is, and what it says of the server."""
     text = await client.get_text(address, timeout_s=_TIMEOUT_S)
-    dialect = engines.get(engine) if engine else engines.detect({}, text)
+    dialect = engines.DIALECTS[engine] if engine else engines.detect({}, text)
     page = read_page(text, dialect)
     if not dialect.aliases or page.problem is not None:
-        names = ", ".join(name for name, known in engines.DIALECTS.items() if known.aliases)
+        names = ", ".join(WATCHABLE)
         problem = page.problem or f"no family of {names} is on it"
         raise EngineError(f"{address} cannot be watched: {problem}; give the engine's own metrics page")
     return dialect, dialect.facts({}, page.values, page.info)
