@@ -149,6 +149,22 @@ def test_a_list_written_while_starting_is_start_up() -> None:
     assert {g.kind for g in report.groups if g.template.startswith("Route")} <= {"start-up", "one-shot"}
 
 
+def test_every_start_of_a_server_is_start_up_though_no_line_shows_its_arguments() -> None:
+    def life(second: int) -> list[str]:
+        return [
+            *[info(second, "Using max model len 4096")] * 2,
+            info(second, "GPU KV cache size: 131,072 tokens"),
+            "INFO:     Started server process [1]",
+            "INFO:     Application startup complete.",
+            *[ANSWERED.format(port) for port in range(9)],
+        ]
+
+    report = analysed([*life(0), *life(600), *life(1200)])
+    kinds = {group.template: group.kind for group in report.groups}
+    assert kinds.pop(next(text for text in kinds if "POST" in text)) == "per-request"
+    assert set(kinds.values()) == {"start-up"} and len(kinds) == 4
+
+
 def test_a_flood_before_a_restart_stays_a_flood() -> None:
     lines = [*long_request(600, 600), info(900, "non-default args: {'model': 'm'}")]
     lines += ["INFO:     Application startup complete.", ANSWERED.format(1), ANSWERED.format(2)]

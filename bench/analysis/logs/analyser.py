@@ -271,8 +271,11 @@ class LogAnalyser:
         if role == "ready":
             self._starting, self._ready = False, True
             return
-        self._starting = self._starting or role == "start"
+        starts = self._book.starts
         self._book.take(group.known, line[:_FACT_BYTES].decode("utf-8", errors="replace"), number)
+        if self._book.starts > starts and not self._starting:
+            self._starting = True
+            group.early += 1  # the line that tells of a start is part of it
 
     def _is_early(self, line: bytes) -> bool:
         """Lines without a comparable time go with the lines before them; from `since` on all count."""

@@ -10,7 +10,7 @@ from bench.analysis.logs.known import Role
 
 LineKind = Literal[
     "one-shot",  # once, or once for each process at the same moment
-    "start-up",  # only before the server was ready
+    "start-up",  # several times, all of them before the server was ready, at each of its starts
     "per-request",  # its count follows the requests
     "flood",  # its count grows with output tokens
     "periodic",  # on a timer or every so many steps, by its meaning
