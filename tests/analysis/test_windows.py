@@ -334,7 +334,7 @@ def test_missing_pages_are_counted_and_change_no_number() -> None:
     gone = Scrape(at_ns=2 * SECOND, took_ns=0, problem="no answer within 30 s")
     (one,) = watched("vllm", [vllm(0), vllm(1, running=1), gone, vllm(3, **ONE)])
     assert one.kind == "request"
-    assert one.notes == ("1 page(s) could not be had meanwhile: peaks may be higher",)
+    assert one.notes == ("1 page could not be had meanwhile: peaks may be higher",)
 
 
 @pytest.mark.parametrize("answer", [None, {}, "x", [1], [{"is_processing": True}], [{"id_task": 3}]])

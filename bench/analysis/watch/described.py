@@ -225,7 +225,7 @@ def _alone_uncounted(segment: Segment, deltas: Deltas, slots: Sequence[int] | No
             return "", "/slots: the last sequence is as long as all tokens counted"
     if segment.busy_pages == 0:
         return "the engine counts no requests, and no page fell into this window: look more often", ""
-    return "", f"gauges: one request running on {segment.busy_pages} page(s), counters moved once"
+    return "", f"gauges: one request running on {_pages(segment.busy_pages)}, counters moved once"
 
 
 # --- Numbers --------------------------------------------------------------------------------------
@@ -376,7 +376,11 @@ def _acceptance(parts: _Parts, counted: SpeculationCount) -> dict[str, Any]:
 def _notes(segment: Segment, deltas: Deltas, dialect: Dialect) -> tuple[str, ...]:
     notes = []
     if segment.unread:
-        notes.append(f"{segment.unread} page(s) could not be had meanwhile: peaks may be higher")
+        notes.append(f"{_pages(segment.unread)} could not be had meanwhile: peaks may be higher")
     if any(not name.endswith("_seconds") for name in deltas.slack):
         notes.append(f"{COUNTS_OFF}: {dialect.name} prints {dialect.digits} digits")
     return tuple(notes)
+
+
+def _pages(count: int) -> str:
+    return f"{count} page" if count == 1 else f"{count} pages"
