@@ -79,6 +79,13 @@ def test_a_suite_with_fences_cannot_end_its_block() -> None:
     assert "````toml\n```\n# not a heading\n```\n````" in markdown.render(content)
 
 
+def test_the_command_of_a_directory_with_spaces_can_be_pasted() -> None:
+    content = samples.content()
+    run = msgspec.structs.replace(content.runs[0], path="results/my run")
+    text = markdown.render(msgspec.structs.replace(content, runs=(run,)), [])
+    assert "\nctxbench report 'results/my run'   #" in text
+
+
 def test_reuse_stands_beside_what_the_rule_expects() -> None:
     one = next(m for m in samples.measurements() if (m.condition, m.tier) == ("replay", 564_580))
     found = (msgspec.structs.replace(one, expected_cached=562_368, prompt_tokens=564_577),)
