@@ -202,7 +202,7 @@ def _status_lines(found: Status) -> list[str]:
         lines.append(f"last line: {visible(found.last)}, {duration(found.last_age_s)} ago")
     if found.left:
         left = f"about {duration(found.left_s)}" if found.left_s is not None else "unknown so far"
-        lines.append(f"time left: {left}")
+        lines.append(f"time left: {left}{' from when its server is back' if found.away else ''}")
     return lines
 
 

@@ -166,11 +166,13 @@ def test_a_server_that_is_waited_for_is_told_with_what_is_in_its_way(finished: P
         (one,) = status(path, now=lambda: began + 125).away
         assert (one.route, one.problem, one.since_s) == ("a", "nobody listens", 125)
         assert "route a: waiting for its server for " in said(path)
+        assert "from when its server is back" in said(path)
         journal.append(Event(name=SERVER_BACK, at=at, data={"route": "b"}))
         assert status(path).away
         journal.append(Event(name=SERVER_BACK, at=at, data={"route": "a"}))
         assert not status(path).away
-    assert "waiting" not in said(rewritten(finished, tmp_path / "again", 1, away))  # nobody waits any more
+    left = said(rewritten(finished, tmp_path / "again", 1, away))  # nobody waits any more
+    assert "waiting" not in left and "is back" not in left
 
 
 def test_restarts_of_a_watched_server_are_counted_for_themselves(finished: Path, tmp_path: Path) -> None:
