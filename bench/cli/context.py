@@ -267,16 +267,17 @@ def _sum(a: Arithmetic) -> str:
 
 
 def _report_lines(report: LogReport, top: int) -> list[str]:
+    from bench.analysis.decisions.claims import many
     from bench.cli.layout import hanging, table
 
     size = f"{report.bytes / 1e6:,.1f} MB" if report.bytes >= 1e6 else f"{report.bytes:,} bytes"
-    head = [f"{report.lines:,} lines, {size}", f"{len(report.groups):,} templates"]
+    head = [f"{many(report.lines, 'line')}, {size}", many(len(report.groups), "template")]
     if report.starts:
-        head.append(f"{report.starts} start(s) of the server")
+        head.append(f"{many(report.starts, 'start')} of the server")
     if report.requests is not None:
-        head.append(f"{report.requests:,} requests")
+        head.append(many(report.requests, "request"))
     if report.output_tokens is not None:
-        head.append(f"{report.output_tokens:,} output tokens ({report.output_tokens_source})")
+        head.append(f"{many(report.output_tokens, 'output token')} ({report.output_tokens_source})")
     if report.skipped_before:
         head.append(f"{report.skipped_before:,} earlier lines left out")
     lines = [hanging("", ", ".join(head)), *_fact_lines(report)]

@@ -194,7 +194,7 @@ def gate(
 
 def advise(
     sources: Sources,
-    prompt: Annotated[int | None, typer.Option(min=1, help="Prompt tokens.")] = None,
+    prompt: Annotated[int | None, typer.Option(min=1, max=16_000_000, help="Prompt tokens.")] = None,
     reused: Annotated[
         str, typer.Option(metavar="TOKENS|SHARE%", help="Part of the prompt that is cached already.")
     ] = "0",

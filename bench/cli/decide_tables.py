@@ -155,7 +155,7 @@ def crossover_table(found: Sequence[Crossover]) -> str:
     head = ["route", "base", "tier", "prompt", "wins", "output", "spread", "reach", counted]
     if tasks:
         head.insert(3, "task")
-    where = [f"{o.route} against {o.base}, {o.tier:,} {_prompt(o)}" for o in found]
+    where = [f"{o.route} against {o.base}, {_place(o)}" for o in found]
     if tasks:
         where = [f"{place}, {one.task}" for place, one in zip(where, found, strict=True)]
     texts = [
@@ -206,6 +206,11 @@ def _crossover_row(one: Crossover, tasks: bool) -> list[str]:
 def _prompt(one: Crossover) -> str:
     """Condition, or the cached tokens it is reckoned for."""
     return one.condition if one.reused_tokens is None else f"{one.reused_tokens:,} cached"
+
+
+def _place(one: Crossover) -> str:
+    """`2,048 cold`, or `2,048 tokens, 1,024 cached`."""
+    return f"{one.tier:,}{'' if one.reused_tokens is None else ' tokens,'} {_prompt(one)}"
 
 
 def _texts(one: Crossover) -> list[str]:
@@ -364,11 +369,16 @@ def _advice_texts(found: Sequence[Advice], where: Sequence[str]) -> list[tuple[s
 
 
 def _factor(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}x"
+    """`4.17x`; further out than a thousand times it does not matter how far."""
+    if value is None:
+        return "-"
+    return f"{value:.2f}x" if value <= 1000 else ">1,000x"
 
 
 def workload_table(found: Sequence[WorkloadAdvice], requests: int) -> str:
     """One row a route: the whole workload, one request after another."""
+    from bench.analysis.decisions.claims import many
+
     tasks = several([one.task for one in found])
     rows = []
     for one in found:
@@ -380,7 +390,7 @@ def workload_table(found: Sequence[WorkloadAdvice], requests: int) -> str:
             row.insert(1, one.task)
         rows.append(row)
     texts = [(f"{one.route} ({one.task})" if tasks else one.route, one.absent) for one in found if one.absent]
-    head = ["route", f"{requests:,} requests in a row (s)", "best for", "beyond measured", "no answer"]
+    head = ["route", f"{many(requests, 'request')} in a row (s)", "best for", "beyond measured", "no answer"]
     if tasks:
         head.insert(1, "task")
     return table(head, rows) + notes(texts, len(rows))

@@ -6,6 +6,7 @@ from collections import Counter
 
 from msgspec import Struct
 
+from bench.analysis.decisions.claims import many
 from bench.analysis.verdicts.firstreplay import is_first_miss
 from bench.records import Estimate, Measurement
 from bench.report.content import Cell, Content
@@ -108,7 +109,7 @@ def _behind(estimate: Estimate) -> str:
     """`5`, or `3 texts, 6 trials`."""
     if estimate.trials is None:
         return str(estimate.samples)
-    return f"{estimate.samples} texts, {estimate.trials} trials"
+    return f"{many(estimate.samples, 'text')}, {many(estimate.trials, 'trial')}"
 
 
 def _verdict(cell: Cell, notes: _Notes) -> Value:

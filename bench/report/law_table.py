@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.analysis.decisions.claims import counted
+from bench.analysis.decisions.claims import counted, many
 from bench.analysis.statistics.decode import DecodeLaw
 from bench.analysis.statistics.prefill import PrefillLaw
 from bench.report import sources
@@ -35,7 +35,7 @@ def law_table(content: Content) -> Table | None:
 
 
 def _row(route: str, ttft: PrefillLaw, step: DecodeLaw | None) -> tuple[str, ...]:
-    law = sources.derived("prefill", f"{_trials(ttft)} on {len(ttft.tiers)} tiers.", *ttft.warnings)
+    law = sources.derived("prefill", f"{_trials(ttft)} on {many(len(ttft.tiers), 'tier')}.", *ttft.warnings)
     misses = [abs(share) for share in ttft.residuals.values()]
     tested = len(ttft.tiers) > len(ttft.terms)
     rates = [f"{tier:,}: {significant(rate.value, 3)}" for tier, rate in sorted(ttft.prefill_tok_s.items())]

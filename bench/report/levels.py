@@ -6,6 +6,7 @@ import itertools
 import textwrap
 from collections.abc import Callable
 
+from bench.analysis.decisions.claims import many
 from bench.records import Estimate, Level
 from bench.report import sources
 from bench.report.aligned import aligned, shortened
@@ -89,7 +90,7 @@ def _row(level: Level, content: Content) -> tuple[str, ...]:
     several = len({one.task for one in content.levels}) > 1
     waves = f"{level.waves} of {level.waves + level.invalid}" if level.invalid else f"{level.waves}"
     why = ", ".join(f"{count} x {reason}" for reason, count in level.excluded.items())
-    sample = f"{level.waves} valid waves with {level.requests} requests."
+    sample = f"{many(level.waves, 'valid wave')} with {many(level.requests, 'request')}."
     return (
         visible(level.route, 60),
         Told(f"{level.tier:,}", sources.PLANNED),

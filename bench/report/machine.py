@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bench.analysis.decisions.claims import many
 from bench.analysis.statistics.machine import PHASES, Phase, PhaseUse, pooled
 from bench.report.content import Content
 from bench.report.detail import Detail
@@ -82,5 +83,6 @@ def _cell(gauge: str, use: PhaseUse | None) -> str:
         return MISSING
     head, factor, form = _SHOWN[gauge]
     text = f"{use.mean * factor:{form}} / {use.peak * factor:{form}}"
-    source = f"{head}: {use.looks} looks in {use.phase}, {use.devices} devices; exporters of the route."
+    seen = f"{many(use.looks, 'look')} in {use.phase}, {many(use.devices, 'device')}"
+    source = f"{head}: {seen}; exporters of the route."
     return Told(text, source)

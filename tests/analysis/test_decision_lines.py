@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from decision_samples import study, trial
 
+from bench.analysis.decisions.claims import counted
 from bench.analysis.decisions.crossover import crossovers
 from bench.analysis.decisions.lines import report_lines
 from bench.analysis.statistics.arrival import arrival
@@ -124,6 +126,23 @@ def test_arrival_curves_need_tokens_that_are_known() -> None:
     assert single is not None and single[0].tolist() == [1, 2, 3]
     assert arrival(_exchange(Chunks(at_ns=at, chars=(3, 3, 3, 0))), 7) is None
     assert arrival(_exchange(Chunks()), 3) is None
+
+
+@pytest.mark.parametrize(
+    ("samples", "trials", "text"),
+    [
+        ([1], None, "1 trial"),
+        ([1_200], None, "1,200 trials"),
+        ([1, 1], None, "one trial a side"),
+        ([1, 1], [2, 2], "one text a side (2 and 2 trials)"),
+        ([6, 1], None, "6 and 1 trials"),
+        ([1], [3], "1 text (3 trials)"),
+    ],
+)
+def test_one_of_a_thing_is_not_told_in_the_plural(
+    samples: list[int], trials: list[int] | None, text: str
+) -> None:
+    assert counted(samples, trials) == text
 
 
 def test_a_prompt_length_is_told_exactly() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -142,6 +143,7 @@ def test_crossover_for_a_reused_part_reads_the_laws(tmp_path: Path) -> None:
     assert all(a["output_tokens"] < b["output_tokens"] for a, b in zip(half, none, strict=True))
     text = succeed("crossover", str(path), "--reused", "50%").stdout
     assert "fast beats slow beyond about" in text and "at 8,000 tokens, 4,000 of them cached" in text
+    assert "fast against slow, 256,000 tokens, 128,000 cached" in " ".join(text.split())
     assert "straight lines alone give" in text
     assert "give cached tokens" in str(refused("crossover", str(path), "--reused", "half"))
 
@@ -237,6 +239,13 @@ def test_gate_reads_rules_from_toml_and_speaks_json(tmp_path: Path) -> None:
     found = json.loads(succeed("gate", old, "--baseline", old, "--rules", str(rules), "--json").stdout)
     assert [one["status"] for one in found] == ["pass", "pass"]
     assert "at least one rule" in str(refused("gate", old, "--baseline", old))
+
+
+def test_advice_far_beyond_what_was_measured_writes_no_endless_factor() -> None:
+    text = succeed("advise", JSON, "--prompt", "1000", "--output", "999999999").stdout
+    assert ">1,000x" in text and not re.search(r"\d{4}\.\d\dx", text)
+    # as a tier of a suite: no prompt is that long
+    assert call("advise", JSON, "--prompt", "16000001", "--output", "200").exit_code == 2
 
 
 def test_advise_answers_the_production_case() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from msgspec import Struct, structs
 
+from bench.analysis.decisions.claims import many
 from bench.analysis.decisions.workload import Request
 from bench.analysis.statistics import decode, prefill
 from bench.analysis.statistics.cells import labelled, routes_of, usable
@@ -179,14 +180,14 @@ class Advisor:
     ) -> Estimate | None:
         near = self._seen[route].ttft(request)
         if near is not None:
-            basis["ttft_s"] = f"measured at {near.tier:,} tokens ({near.rows} trials)"
+            basis["ttft_s"] = f"measured at {near.tier:,} tokens ({many(near.rows, 'trial')})"
             return near.median
         law = self._ttft[route]
         found = law.predict(request.prompt_tokens, request.reused_tokens)
         if found is None:
             absent["ttft_s"] = law.absent or "no prefill law"
             return None
-        basis["ttft_s"] = f"prefill law over {len(law.tiers)} tiers: {law.formula()}"
+        basis["ttft_s"] = f"prefill law over {many(len(law.tiers), 'tier')}: {law.formula()}"
         if not prefill.within(law, request.prompt_tokens):
             basis["ttft_s"] += "; beyond the measured prompts"
         if request.reused_tokens and law.cached_s is None:

@@ -20,11 +20,16 @@ def hedge(*samples: int, trials: Sequence[int] | None = None) -> str:
     return f"in the range seen of {counted(samples, trials)}"
 
 
+def many(count: int, thing: str) -> str:
+    """`1 trial`, `1,200 trials`."""
+    return f"{count:,} {thing}" + ("" if count == 1 else "s")
+
+
 def counted(samples: Sequence[int], trials: Sequence[int] | None = None) -> str:
     """What was measured on each side: `5 and 6 trials`, or `3 and 3 texts (6 and 6 trials)`."""
     if trials is None:
-        return f"{_listed(samples)} trials"
-    return f"{_listed(samples)} texts ({_listed(trials)} trials)"
+        return _listed(samples, "trial")
+    return f"{_listed(samples, 'text')} ({_listed(trials, 'trial')})"
 
 
 def unit_of(trials: Sequence[int] | None) -> str:
@@ -32,9 +37,13 @@ def unit_of(trials: Sequence[int] | None) -> str:
     return "trial" if trials is None else "text"
 
 
-def _listed(counts: Sequence[int]) -> str:
+def _listed(counts: Sequence[int], thing: str) -> str:
+    if len(counts) == 1:
+        return many(counts[0], thing)
+    if set(counts) == {1}:
+        return f"one {thing} a side"
     *others, last = map(str, counts)
-    return f"{', '.join(others)} and {last}" if others else last
+    return f"{', '.join(others)} and {last} {thing}s"
 
 
 def sign_of(estimate: Estimate | None) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.analysis.decisions.claims import many
 from bench.analysis.watch.described import Watched
 from bench.analysis.watch.journal import Seen
 from bench.analysis.watch.spread import spreads
@@ -65,7 +66,7 @@ def spread_table(content: WatchContent) -> Table | None:
     for number in NUMBERS:
         one = found.get(number.key)
         if one is not None:
-            source = f"{number.definition} Over {one.samples} requests."
+            source = f"{number.definition} Over {many(one.samples, 'request')}."
             points = (Told(write(value, number.style), source) for value in (one.p50, one.p90, one.p99))
             rows.append((number.head, *points, Told(f"{one.samples:,}", source)))
     head = ("", "median", "p90", "p99", "requests")
@@ -79,7 +80,8 @@ def machine_table(content: WatchContent) -> Table | None:
     rows = []
     for kind, use in content.machine:
         head, unit, factor, form = GAUGES[use.gauge]
-        source = f"{use.looks:,} looks, {use.devices} devices. Witness: exporters, or NVML on this machine."
+        source = f"{many(use.looks, 'look')}, {many(use.devices, 'device')}. "
+        source += "Witness: exporters, or NVML on this machine."
         seen = (Told(f"{value * factor:{form}}{unit}", source) for value in (use.mean, use.peak))
         during = "requests alone" if kind == "request" else "windows"
         rows.append((head, during, *seen, Told(f"{use.looks:,}", source)))
