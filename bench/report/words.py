@@ -98,7 +98,7 @@ def crossover_line(one: Crossover, several_tasks: bool = False) -> str:
     elif max(one.samples) > 1:
         spread = " (no spread is known)"
     else:
-        spread = " (a single trial: no spread)"
+        spread = " (a single text: no spread)"
     return (
         head + f"faster {side} {tokens(one.output_tokens)} output tokens{spread}{_reach(one)}" + _basis(one)
     )

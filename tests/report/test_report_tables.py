@@ -182,7 +182,7 @@ def crossing(**changes: object) -> Crossover:
             "faster from 1,766 output tokens (range 1,756 to 1,777); extrapolated: 3.5x the longest",
         ),
         (crossing(spread="interval"), "(95% interval 1,756 to 1,777)"),
-        (crossing(low=None, high=None, spread=None, samples=(1, 1)), "(a single trial: no spread)"),
+        (crossing(low=None, high=None, spread=None, samples=(1, 1)), "(a single text: no spread)"),
         (crossing(wins="below", output_tokens=96.4), "faster up to 96.4 output tokens"),
         (crossing(extrapolation=0.5, measured=4_096), "inside the measured 4,096"),
         (crossing(basis="slowing", line_tokens=1_600.0), "straight lines give 1,600"),
