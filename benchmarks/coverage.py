@@ -9,7 +9,6 @@ decode laws, and reports of many comparisons. Prints the tables of docs/statisti
 from __future__ import annotations
 
 import argparse
-import math
 from collections import Counter
 from collections.abc import Iterator
 
@@ -20,6 +19,7 @@ from bench.analysis.decisions.crossover import Arrival, crossovers, curve_key
 from bench.analysis.statistics.compare import SIGNIFICANT, compare
 from bench.analysis.statistics.summary import summarise
 from bench.records import Condition, Crossover, Measurement, Verdict
+from benchmarks.intervals import contains
 
 TIER = 8_000
 OUTPUT = 128
@@ -48,11 +48,6 @@ def row(
         decode_tok_s=1 / tpot,
         verdict=Verdict(valid=True),
     )
-
-
-def contains(low: float | None, high: float | None, value: float) -> bool:
-    """Whether an interval contains a value; an open end contains everything on its side."""
-    return (-math.inf if low is None else low) <= value <= (math.inf if high is None else high)
 
 
 # --- Texts that differ ----------------------------------------------------------------------------

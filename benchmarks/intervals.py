@@ -89,11 +89,15 @@ def _row(route: str, tier: int, condition: Condition, i: int, ttft: float, tpot:
 
 
 def holds(estimate: Estimate | None, value: float) -> bool:
-    """Whether an interval contains a value; an open end contains everything on its side."""
+    """Whether there is an interval that contains a value."""
     if estimate is None or estimate.spread != "interval":
         return False
-    low = -math.inf if estimate.low is None else estimate.low
-    return low <= value <= (math.inf if estimate.high is None else estimate.high)
+    return contains(estimate.low, estimate.high, value)
+
+
+def contains(low: float | None, high: float | None, value: float) -> bool:
+    """Whether an interval contains a value; an open end contains everything on its side."""
+    return (-math.inf if low is None else low) <= value <= (math.inf if high is None else high)
 
 
 def _reuse_truth(tier: int) -> float:

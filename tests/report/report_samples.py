@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.analysis.statistics.machine import PhaseUse
 from bench.records import (
     Comparison,
     Crossover,
@@ -24,6 +25,8 @@ from bench.records import (
     Verdict,
 )
 from bench.report.content import Content
+from bench.report.cost import Cost
+from bench.report.detail import Detail
 from bench.report.run_pass import Run
 
 ROUTES = ("mtp4", "mtp2", "target-only")
@@ -327,3 +330,32 @@ def content(found: tuple[Measurement, ...] | None = None, **changes: Any) -> Con
         "base": "target-only",
     }
     return Content(**{**fields, **changes})
+
+
+def detail(name: str, *uses: PhaseUse, cost: Cost = Cost()) -> Detail:  # noqa: B008 - frozen
+    """A trial of route `a` that lasted two seconds, and what machines and client did meanwhile."""
+    return Detail(
+        source="run",
+        trial_id=name,
+        attempt=1,
+        route="a",
+        started_at="",
+        status=200,
+        first_text_s=1.0,
+        last_text_s=2.0,
+        uploaded_s=None,
+        headers_s=None,
+        ended_s=2.0,
+        connect_s=None,
+        idle_wait_s=None,
+        settle_s=None,
+        curve_s=(),
+        curve_count=(),
+        curve_unit="chunks",
+        sample_s=(),
+        kv_usage=(),
+        said="",
+        prompt="",
+        machine=uses,
+        cost=cost,
+    )

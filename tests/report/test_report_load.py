@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import structs
+from report_samples import detail
 
 from bench.analysis.statistics.machine import PhaseUse
 from bench.records import ClientHealth, Measurement, Verdict
@@ -28,34 +29,6 @@ def client(lag_ms: float, worst_ms: float, cpu: float, gc_ms: float | None) -> C
         loop_lag_max_ms=worst_ms,
         cpu_share=cpu,
         gc_pause_max_ms=gc_ms,
-    )
-
-
-def detail(name: str, *uses: PhaseUse, cost: Cost = Cost()) -> Detail:  # noqa: B008 - frozen
-    return Detail(
-        source="run",
-        trial_id=name,
-        attempt=1,
-        route="a",
-        started_at="",
-        status=200,
-        first_text_s=1.0,
-        last_text_s=2.0,
-        uploaded_s=None,
-        headers_s=None,
-        ended_s=2.0,
-        connect_s=None,
-        idle_wait_s=None,
-        settle_s=None,
-        curve_s=(),
-        curve_count=(),
-        curve_unit="chunks",
-        sample_s=(),
-        kv_usage=(),
-        said="",
-        prompt="",
-        machine=uses,
-        cost=cost,
     )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from report_samples import detail
+
 from bench.analysis.statistics.machine import PhaseUse
 from bench.records import Measurement, Verdict
 from bench.report.content import Content, assemble
-from bench.report.detail import Detail
 from bench.report.machine import NOTE, machine_table
 from bench.report.markdown import render
 from bench.report.told import source_of
@@ -32,33 +33,7 @@ def content(*trials: tuple[str, str, bool, tuple[PhaseUse, ...]]) -> Content:
             )
             for name, condition, valid, _ in trials
         ),
-        details=tuple(
-            Detail(
-                source="run",
-                trial_id=name,
-                attempt=1,
-                route="a",
-                started_at="",
-                status=200,
-                first_text_s=1.0,
-                last_text_s=2.0,
-                uploaded_s=None,
-                headers_s=None,
-                ended_s=2.0,
-                connect_s=None,
-                idle_wait_s=None,
-                settle_s=None,
-                curve_s=(),
-                curve_count=(),
-                curve_unit="chunks",
-                sample_s=(),
-                kv_usage=(),
-                said="",
-                prompt="",
-                machine=uses,
-            )
-            for name, _, _, uses in trials
-        ),
+        details=tuple(detail(name, *uses) for name, _, _, uses in trials),
     )
 
 

@@ -14,8 +14,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from bench.analysis.statistics.cells import pooled, renamed
-from bench.analysis.verdicts.firstreplay import is_first_miss
+from bench.analysis.statistics.levels import Key, Wave, span_s, waves_by_level
 from bench.records import Condition, Measurement
 
 _Z = 1.959963984540054  # two-sided 95% of the normal distribution
@@ -69,16 +68,8 @@ def goodput(measurements: Iterable[Measurement], promise: Promise, *, share: flo
 
     Valid salted samples count as cold ones. `share`: part of the requests that has to be within the limits.
     """
-    cells: dict[tuple[str, int, Condition, str, int], dict[tuple[str, str], list[Measurement]]] = {}
-    for row in renamed(measurements):
-        if (row.concurrency > 1 and row.window is None) or is_first_miss(row):
-            continue  # a table that does not say which requests ran together; a replay that is none
-        wave = row.window.id if row.window is not None else f"{row.trial_id}#{row.attempt}"
-        key = (row.task, row.tier, pooled(row.condition), row.route, row.concurrency)
-        cells.setdefault(key, {}).setdefault((row.source, wave), []).append(row)
-    places = {route: place for place, route in enumerate(dict.fromkeys(key[3] for key in cells))}
-    ordered = sorted(cells, key=lambda key: (*key[:3], places[key[3]], key[4]))
-    return [_level(key, list(cells[key].values()), promise, share) for key in ordered]
+    found = waves_by_level(measurements)
+    return [_level(key, waves, promise, share) for key, waves in found.items()]
 
 
 def highest(found: Sequence[Goodput]) -> Goodput | None:
@@ -107,12 +98,7 @@ def fewest(share: float) -> int:
     return math.ceil(_Z**2 * share / (1 - share))
 
 
-def _level(
-    key: tuple[str, int, Condition, str, int],
-    waves: Sequence[list[Measurement]],
-    promise: Promise,
-    share: float,
-) -> Goodput:
+def _level(key: Key, waves: Sequence[Wave], promise: Promise, share: float) -> Goodput:
     task, tier, condition, route, concurrency = key
     left_out: Counter[str] = Counter()
     judged = []
@@ -175,13 +161,12 @@ def _is_met(row: Measurement, promise: Promise) -> bool:
     return all(value is not None and value <= limit for _, value, limit in _limited(row, promise))
 
 
-def _rate(waves: Sequence[list[Measurement]], promise: Promise) -> float | None:
+def _rate(waves: Sequence[Wave], promise: Promise) -> float | None:
     met, took_s = 0, 0.0
     for wave in waves:
-        window = wave[0].window
-        span_s = window.span_s if window is not None else wave[0].total_s
-        if not span_s:
+        span = span_s(wave)
+        if not span:
             return None
         met += sum(_is_met(row, promise) for row in wave)
-        took_s += span_s
+        took_s += span
     return met / took_s if took_s else None

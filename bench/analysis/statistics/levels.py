@@ -19,33 +19,42 @@ from bench.analysis.statistics.texts import Texts, told
 from bench.analysis.verdicts.firstreplay import is_first_miss
 from bench.records import Condition, Estimate, Level, Measurement
 
-_Key = tuple[str, str, int, Condition, int]
-_Wave = list[Measurement]
+Key = tuple[str, int, Condition, str, int]
+"""Task, tier, condition (salted ones with the cold ones), route, concurrency."""
+Wave = list[Measurement]
+"""Requests that were released together, or one that was sent alone."""
 
 
 def levels(measurements: Iterable[Measurement]) -> list[Level]:
     """Every level of every route, task, tier and condition, in this order, the lowest level first.
 
-    Valid salted samples count as cold ones. Empty where nothing ran together. Rows of a table that
-    say `concurrency` but not which of them ran together are left out.
+    Valid salted samples count as cold ones. Empty where nothing ran together.
     """
-    cells: dict[_Key, dict[tuple[str, str], _Wave]] = {}
+    found = waves_by_level(measurements)
+    together = {key[:4] for key in found if key[4] > 1}
+    return [_level(key, waves) for key, waves in found.items() if key[:4] in together]
+
+
+def waves_by_level(measurements: Iterable[Measurement]) -> dict[Key, list[Wave]]:
+    """All waves, valid or not, by level: tasks, tiers and conditions in order, routes as they appear.
+
+    Left out are rows of a table that say `concurrency` but not which of them ran together, and first
+    replays that missed as this server's first ones do.
+    """
+    cells: dict[Key, dict[tuple[str, str], Wave]] = {}
     for row in renamed(measurements):
         if (row.concurrency > 1 and row.window is None) or is_first_miss(row):
             continue
         wave = row.window.id if row.window is not None else f"{row.trial_id}#{row.attempt}"
-        key = (row.task, row.route, row.tier, pooled(row.condition), row.concurrency)
+        key = (row.task, row.tier, pooled(row.condition), row.route, row.concurrency)
         cells.setdefault(key, {}).setdefault((row.source, wave), []).append(row)
-    if all(concurrency == 1 for *_, concurrency in cells):
-        return []
-    together = {key[:4] for key in cells if key[4] > 1}
-    places = {route: place for place, route in enumerate(dict.fromkeys(key[1] for key in cells))}
-    ordered = sorted(cells, key=lambda key: (key[0], key[2], key[3], places[key[1]], key[4]))
-    return [_level(key, list(cells[key].values())) for key in ordered if key[:4] in together]
+    places = {route: place for place, route in enumerate(dict.fromkeys(key[3] for key in cells))}
+    ordered = sorted(cells, key=lambda key: (*key[:3], places[key[3]], key[4]))
+    return {key: list(cells[key].values()) for key in ordered}
 
 
-def _level(key: _Key, waves: Sequence[_Wave]) -> Level:
-    task, route, tier, condition, concurrency = key
+def _level(key: Key, waves: Sequence[Wave]) -> Level:
+    task, tier, condition, route, concurrency = key
     valid = [wave for wave in waves if all(sound(row) for row in wave)]
     bad = [wave for wave in waves if not all(sound(row) for row in wave)]
     excluded = Counter(reason for wave in bad for reason in _reasons(wave))
@@ -77,7 +86,7 @@ def _level(key: _Key, waves: Sequence[_Wave]) -> Level:
     )
 
 
-def _reasons(wave: _Wave) -> list[str]:
+def _reasons(wave: Wave) -> list[str]:
     """Why a wave is invalid, each reason once; what it did to its innocent members is none."""
     found = dict.fromkeys(reason.id for row in wave for reason in row.verdict.reasons)
     own = [reason for reason in found if reason != "wave_spoilt"]
@@ -87,23 +96,23 @@ def _reasons(wave: _Wave) -> list[str]:
 # --- One wave -------------------------------------------------------------------------------------
 
 
-def _span_s(wave: _Wave) -> float | None:
+def span_s(wave: Wave) -> float | None:
     """From the release to the end of the last answer; of a request sent alone its total time."""
     window = wave[0].window
     return window.span_s if window is not None else wave[0].total_s
 
 
-def _output(wave: _Wave) -> int | None:
+def _output(wave: Wave) -> int | None:
     counts = [row.output_tokens for row in wave if row.output_tokens is not None]
     return sum(counts) if len(counts) == len(wave) else None
 
 
-def _per_second(wave: _Wave, count: int | None) -> float | None:
-    span = _span_s(wave)
+def _per_second(wave: Wave, count: int | None) -> float | None:
+    span = span_s(wave)
     return count / span if count is not None and span else None
 
 
-def _acceptance(wave: _Wave) -> float | None:
+def _acceptance(wave: Wave) -> float | None:
     window = wave[0].window
     if window is None:
         return wave[0].acceptance
@@ -112,7 +121,7 @@ def _acceptance(wave: _Wave) -> float | None:
     return window.accepted_tokens / window.draft_tokens
 
 
-def _reuse(wave: _Wave) -> float | None:
+def _reuse(wave: Wave) -> float | None:
     window = wave[0].window
     if window is None:
         return wave[0].prefix_reuse
@@ -121,7 +130,7 @@ def _reuse(wave: _Wave) -> float | None:
     return window.cached_tokens / window.prompt_tokens
 
 
-def _queue_s(wave: _Wave) -> float | None:
+def _queue_s(wave: Wave) -> float | None:
     window = wave[0].window
     return window.queue_s if window is not None else wave[0].queue_s
 
