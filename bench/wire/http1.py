@@ -89,6 +89,10 @@ class Dechunker:
 
     def feed(self, data: bytes) -> bytes:
         """The body bytes in `data`; `FramingError` for what is no chunk, or follows the last one."""
+        if self._state == "size" and not self._line and not self.ended:
+            content = _one_chunk(data)
+            if content:
+                return content
         parts: list[bytes] = []
         at = 0
         end = len(data)
@@ -144,6 +148,17 @@ class Dechunker:
             except ValueError:
                 raise FramingError(f"not a chunk header: {line[:40]!r}") from None
             self._state = "data" if self._need else "trailer"
+
+
+def _one_chunk(data: bytes) -> bytes:
+    """The content, when `data` is one whole chunk in plain notation: what most reads of a paced stream
+    are. Empty when it is anything else.
+    """
+    start = data.find(b"\r\n") + 2
+    size = len(data) - start - 2
+    if size > 0 and data[:start] == b"%x\r\n" % size and data.endswith(b"\r\n"):
+        return data[start:-2]
+    return b""
 
 
 def _whole_chunks(data: bytes) -> tuple[list[bytes], int]:

@@ -75,6 +75,9 @@ class SseParser:
         """
         if self._is_inside_an_event() or not data.startswith(b"data: ") or b"\r" in data:
             return None
+        if data.find(b"\n") == len(data) - 2:  # one event, and it ends with a blank line
+            self._first = False
+            return [SseEvent("", data[6:-2].decode("utf-8", "replace"))]
         blocks = data.decode("utf-8", "replace").split("\n\n")
         count = len(blocks) - 1  # behind the last blank line stands nothing
         if data.count(b"\n") != 2 * count or data.count(b"\n\ndata: ") != count - 1:

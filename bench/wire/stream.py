@@ -165,8 +165,9 @@ class StreamDecoder:
         )
 
     def _take(self, at_ns: int, events: list[SseEvent]) -> None:
-        """The loop over all events of a stream: nearly all of them carry one piece of text and nothing
-        else, and are dealt with on the spot. `_other` would give the same for them, at twice the cost.
+        """The loop over all events of a stream: nearly all of them carry one piece of text, perhaps with
+        the usage so far, and are dealt with on the spot. `_other` would give the same for them, at twice
+        the cost.
         """
         text, chars, at, kinds = self._text, self._chars, self._at, self._kinds
         for event in events:
@@ -176,13 +177,17 @@ class StreamDecoder:
                 self._no_json(event)
                 continue
             content = None if parsed is None or event.event else _only_text(parsed)
-            if content is None:
+            if parsed is None or content is None:
                 self._other(at_ns, event, parsed)
             else:
                 text.append(content)
                 chars.append(len(content))
                 at.append(at_ns)
                 kinds += b"c"
+                usage = parsed.usage
+                if usage is not None:
+                    self._usage = usage
+                    self._count_so_far(usage, len(content))
 
     def _other(self, at_ns: int, event: SseEvent, parsed: _Event | None) -> None:
         if parsed is None:
@@ -245,6 +250,10 @@ class StreamDecoder:
         self._at.append(at_ns)
         self._chars.append(chars)
         self._kinds += kind
+        self._count_so_far(usage, chars)
+
+    def _count_so_far(self, usage: Any, chars: int) -> None:
+        """What the server says it has generated up to and with the chunk that was taken last."""
         so_far = _count(usage.get("completion_tokens")) if isinstance(usage, dict) else None
         if so_far is not None:
             self._counts = True
@@ -286,7 +295,8 @@ class StreamDecoder:
 
 
 def _only_text(event: _Event) -> str | None:
-    """The text of an event that has one choice and carries nothing else that is read; else `None`."""
+    """The text of an event that has one choice and carries nothing else that is read, but for usage;
+    else `None`."""
     choices = event.choices
     if not choices or len(choices) != 1:
         return None
@@ -294,7 +304,7 @@ def _only_text(event: _Event) -> str | None:
     delta = choice.delta
     if choice.finish_reason is not None:
         return None
-    if not (event.usage is event.error is event.timings is event.metrics is event.sglext is None):
+    if not (event.error is event.timings is event.metrics is event.sglext is None):
         return None
     if delta is None:
         content = choice.text

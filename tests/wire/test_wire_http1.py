@@ -92,3 +92,20 @@ def test_the_body_does_not_depend_on_where_the_bytes_are_cut(chunks: list[bytes]
     body = b"".join(dechunker.feed(raw[a:b]) for a, b in itertools.pairwise(places))
     assert body == b"".join(chunks)
     assert dechunker.ended
+
+
+@given(st.lists(st.one_of(st.binary(min_size=1, max_size=30), st.just(b"x\r\n0\r\n\r\n")), max_size=6))
+def test_a_read_that_is_one_chunk_gives_its_content_whatever_that_is(chunks: list[bytes]) -> None:
+    dechunker = Dechunker()
+    assert [dechunker.feed(b"%x\r\n%s\r\n" % (len(chunk), chunk)) for chunk in chunks] == chunks
+    assert not dechunker.ended
+    assert dechunker.feed(b"0\r\n\r\n") == b""
+    assert dechunker.ended
+
+
+@pytest.mark.parametrize("late", [b"1\r\nx\r\n", b"x"])
+def test_a_chunk_behind_the_last_one_is_refused(late: bytes) -> None:
+    dechunker = Dechunker()
+    dechunker.feed(b"0\r\n\r\n")
+    with pytest.raises(FramingError, match="after the last chunk"):
+        dechunker.feed(late)
