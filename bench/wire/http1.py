@@ -89,7 +89,7 @@ class Dechunker:
 
     def feed(self, data: bytes) -> bytes:
         """The body bytes in `data`; `FramingError` for what is no chunk, or follows the last one."""
-        if self._state == "size" and not self._line and not self.ended:
+        if self._state == "size" and not self._line:
             content = _one_chunk(data)
             if content:
                 return content
