@@ -11,7 +11,6 @@ import asyncio
 import ssl
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from types import TracebackType
@@ -23,10 +22,12 @@ from msgspec import Struct
 
 from bench.errors import EngineError, SuiteError
 from bench.records import Endpoint, Failure, Timeouts
-from bench.wire.connection import RulerTransport, keep_alive
+from bench.wire.connection import RulerTransport
 from bench.wire.exchange import Onlooker, Prepared, Raw, Watch, finish, raw_of
 from bench.wire.failures import StatusError, advice, classify, of_status, redact
+from bench.wire.keepalive import keep_alive
 from bench.wire.recorder import Blocks, Recorder
+from bench.wire.tls import ssl_context
 
 __all__ = ["Client", "Prepared", "Raw", "Reply", "StatusError", "finish"]
 
@@ -100,7 +101,7 @@ class Client:
         self._blocks = Blocks()
 
     async def __aenter__(self) -> Self:
-        context = partial(_ssl_context, self._ca_file, self._insecure)
+        context = partial(ssl_context, self._ca_file, self._insecure)
         if self._url.scheme == "https" or self._ca_file is not None:
             context()  # a wrong ca_file is heard of now
         control: httpx.AsyncBaseTransport
@@ -182,9 +183,12 @@ class Client:
         """Opens, or proves alive, the connections that the next exchanges will use: one each.
 
         For exchanges that are released together, `connections` is how many. Servers close idle
-        connections after seconds. Raises EngineError.
+        connections after seconds: those that were used less than a second ago need no proof. Raises
+        EngineError.
         """
         transport = self._open(self._measured)
+        if isinstance(transport, RulerTransport) and transport.is_warm(self._url, connections):
+            return
         requests = (self._request("GET", path, timeout_s, None, transport) for _ in range(connections))
         # All are under way before the first is answered, so that none uses another's connection.
         for outcome in await asyncio.gather(*requests, return_exceptions=True):
@@ -326,21 +330,6 @@ class Client:
         return opened
 
 
-@lru_cache(maxsize=8)  # reading the system's authorities costs some fifty milliseconds
-def _ssl_context(ca_file: str | None, insecure: bool) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise SuiteError(f"ca_file {ca_file} cannot be read as certificates: {error}") from error
-    if insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    elif ca_file is None:
-        with suppress(OSError):  # beside the system's: some Pythons come without any
-            context.load_verify_locations(_certifi())
-    return context
-
-
 async def _bounded(response: httpx.Response) -> str:
     parts = bytearray()
     async for data in response.aiter_bytes():
@@ -364,12 +353,6 @@ def _aiohttp_transport(context: ssl.SSLContext, proxy: str | None) -> httpx.Asyn
 
     given = httpx.Proxy(proxy) if proxy else None
     return AiohttpTransport(verify=context, trust_env=False, proxy=given, client=session)
-
-
-def _certifi() -> str:
-    import certifi
-
-    return certifi.where()
 
 
 @lru_cache(maxsize=64)  # the same few addresses for every request, and reading one takes 0.2 ms

@@ -14,16 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from typing import Any, cast
 
 import httpx
 
 from bench.wire.http1 import HEAD_LIMIT, FramingError, Head, parse_head
+from bench.wire.keepalive import set_keep_alive
 from bench.wire.recorder import Blocks, Recorder, TooLarge
 
 _PIECE = 256 * 1024
@@ -32,6 +31,8 @@ _SLICE = 32 * 1024  # bytes unframed between two looks at the sockets: about 0.1
 _DONE = b"data: [DONE]\n\n\r\n0\r\n\r\n"
 _IDLE_NS = 3_500_000_000
 """Servers close idle connections after 5 s or so; a request must not meet the closing."""
+_FRESH_NS = 1_000_000_000
+"""What was answered so short a time ago needs no proof that it is alive: no server closes it so soon."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -64,7 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         self.transport.set_write_buffer_limits(high=0)
         sock = self.transport.get_extra_info("socket")
         if sock is not None:
-            _set_keep_alive(sock)
+            set_keep_alive(sock)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._recorder.room() if self._in_body and self._recorder else self._buffer
@@ -263,7 +264,7 @@ class RulerTransport(httpx.AsyncBaseTransport):
         given = request.extensions.get("recorder")
         recorder = given if isinstance(given, Recorder) else Recorder(self._limit, self._blocks)
         url = request.url
-        key = (url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80))
+        key = _key(url)
         connection = self._pop(key) or await self._open(key, request.extensions)
         recorder.connect_ns = connection.connect_ns
         try:
@@ -277,6 +278,13 @@ class RulerTransport(httpx.AsyncBaseTransport):
         return httpx.Response(
             head.status, headers=headers, stream=stream, request=request, extensions={"recorder": recorder}
         )
+
+    def is_warm(self, url: httpx.URL, connections: int) -> bool:
+        """Whether that many connections to the server of `url` stand ready, each used a moment ago."""
+        oldest_ns = time.monotonic_ns() - _FRESH_NS
+        idle = self._idle.get(_key(url), [])
+        ready = sum(connection.idle and since_ns >= oldest_ns for connection, since_ns in idle)
+        return ready >= connections
 
     def _pop(self, key: Key) -> Connection | None:
         oldest_ns = time.monotonic_ns() - _IDLE_NS
@@ -324,6 +332,10 @@ class RulerTransport(httpx.AsyncBaseTransport):
         await asyncio.sleep(0)  # let the loop see them closed
 
 
+def _key(url: httpx.URL) -> Key:
+    return url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80)
+
+
 class _Recorded(httpx.AsyncByteStream):
     """The body of a recorded answer: nothing until it is over, then every read."""
 
@@ -360,29 +372,3 @@ def _request_head(request: httpx.Request) -> bytes:
     lines = [request.method.encode("ascii") + b" " + request.url.raw_path + b" HTTP/1.1"]
     lines += [name + b": " + value for name, value in request.headers.raw]
     return b"\r\n".join(lines) + b"\r\n\r\n"
-
-
-def keep_alive(address: Any) -> socket.socket:
-    """A socket for aiohttp's connector (`address` is an entry of getaddrinfo), kept alive."""
-    family, kind, protocol, _, _ = address
-    sock = socket.socket(family, kind, protocol)
-    _set_keep_alive(sock)
-    return sock
-
-
-def _set_keep_alive(sock: socket.socket) -> None:
-    """TCP keep-alive every 30 s: a silent prefill of minutes dies in NATs and balancers otherwise."""
-    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-    # Linux names the first one KEEPIDLE, macOS KEEPALIVE; what a platform lacks stays at its default.
-    for name, value in (
-        ("TCP_KEEPIDLE", 30),
-        ("TCP_KEEPALIVE", 30),
-        ("TCP_KEEPINTVL", 30),
-        ("TCP_KEEPCNT", 6),
-    ):
-        option = getattr(socket, name, None)
-        if option is not None:
-            options.append((socket.IPPROTO_TCP, option, value))
-    for level, option, value in options:
-        with suppress(OSError):  # not a TCP socket
-            sock.setsockopt(level, option, value)

@@ -162,6 +162,31 @@ def test_exchanges_released_together_find_a_warm_connection_each() -> None:
     assert asyncio.run(main()) == (together, together, [None] * together)
 
 
+@pytest.mark.parametrize(
+    ("fresh_ns", "connections", "asked"),
+    [
+        (10**18, 2, 2),  # both were answered a moment ago: no need to ask again
+        (10**18, 3, 5),  # one more is wanted than there are: all are asked
+        (0, 2, 4),  # too long ago
+    ],
+)
+def test_connections_used_a_moment_ago_are_warm_without_a_request(
+    monkeypatch: pytest.MonkeyPatch, fresh_ns: int, connections: int, asked: int
+) -> None:
+    monkeypatch.setattr("bench.wire.connection._FRESH_NS", fresh_ns)
+
+    async def post(talk: Conversation) -> None:
+        await talk.stream(TEXT, END)
+
+    async def main() -> list[bytes]:
+        async with serve(post) as stub, Client(stub.base_url()) as client:
+            await client.warm(connections=2)
+            await client.warm(connections=connections)
+            return stub.requests
+
+    assert len(asyncio.run(main())) == asked
+
+
 def test_a_connection_the_server_has_closed_is_never_used_again() -> None:
     async def post(talk: Conversation) -> None:
         await talk.stream(TEXT, END)
