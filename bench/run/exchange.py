@@ -37,6 +37,7 @@ _TOKENIZE_TIMEOUT_S = 300.0
 
 StorePage = Callable[[str, str], Awaitable[str]]
 """(name, page) -> path within the run directory."""
+_ScrapePage = Callable[[Session], Awaitable[tuple[Scrape, str | None]]]
 Purpose = Literal["trial", "warmup", "prime"]
 
 
@@ -102,8 +103,7 @@ class Exchanger:
         name = f"{trial.id.replace('/', '-')}-{purpose}{attempt}"
         started = time.monotonic()
         self._enter("waiting until idle")
-        idle_s = await self._idle(session)
-        before = await self._kept(session, f"{name}-before")
+        idle_s, before = await self._ready(session, f"{name}-before")
         async with LagMeter() as meter, MachineSampler(session.machine) as machine:
             window = meter.window()
             raw, samples = await self._exchange(session, prepared)
@@ -145,8 +145,7 @@ class Exchanger:
         page = name.replace("/", "-")
         started = time.monotonic()
         self._enter("waiting until idle")
-        idle_s = await self._idle(session)
-        before = await self._kept(session, f"{page}-before")
+        idle_s, before = await self._ready(session, f"{page}-before")
         async with LagMeter() as meter, MachineSampler(session.machine) as machine:
             with contextlib.suppress(EngineError):  # the exchanges will meet the same trouble
                 await session.client.warm(connections=len(ready))
@@ -206,7 +205,7 @@ class Exchanger:
 
         if session.metrics_url is None:
             return await sent(), Samples()
-        async with Sampler(lambda: self._look(session)) as sampler:
+        async with Sampler(_Looks(self._scrape, session)) as sampler:
             out = await sent()
         return out, sampler.samples(out.raws[0].sent_ns, out.last_ns)
 
@@ -234,27 +233,26 @@ class Exchanger:
             self.server_s += time.monotonic() - started
         return {"tokens": tokens, "seconds": time.monotonic() - started}
 
-    async def _idle(self, session: Session) -> float | None:
+    async def _ready(self, session: Session, name: str) -> tuple[float | None, Scrape | None]:
         """Waits until the server is idle, and after an exchange in doubt until its page stands still:
-        what is counted late would be taken for foreign traffic. Seconds; `None` without a page.
+        what is counted late would be taken for foreign traffic.
 
-        Raises `NotIdle` when it is at work to the end of the limit.
+        Seconds waited, and the page that ended the wait, kept under `name`: what stood before the
+        exchange. `None` without a page. Raises `NotIdle` when the server is at work to the end of the
+        limit.
         """
-        url = session.metrics_url
-        if url is None:
-            return None
-
-        async def look() -> Scrape:
-            return await self._look(session)
-
+        if session.metrics_url is None:
+            return None, None
+        look = _Looks(self._scrape, session)
         wait = await wait_idle(look, session.dialect, limit_s=_IDLE_LIMIT_S)
         if wait.reached is False:
             self.server_s += wait.waited_s
             raise _not_idle(session, wait)
-        if url not in self._doubtful:
-            return wait.waited_s
-        still = await wait_still(look, still_s=_STILL_S, limit_s=_SETTLE_LIMIT_S)
-        return wait.waited_s + still.waited_s
+        waited_s = wait.waited_s
+        if session.metrics_url in self._doubtful:
+            wait = await wait_still(look, still_s=_STILL_S, limit_s=_SETTLE_LIMIT_S)
+            waited_s += wait.waited_s
+        return waited_s, await self._with_file(wait.last, look.page, name)
 
     def _prepare(
         self, session: Session, members: Sequence[Member]
@@ -290,7 +288,7 @@ class Exchanger:
         work = session.client.exchange(prepared, keep_cancelled=self._keep_cancelled, onlooker=self._onlooker)
         if session.metrics_url is None:
             return await work, Samples()
-        async with Sampler(lambda: self._look(session)) as sampler:
+        async with Sampler(_Looks(self._scrape, session)) as sampler:
             raw = await work
         return raw, sampler.samples(raw.sent_ns, raw.sent_ns + raw.ended_ns)
 
@@ -298,12 +296,7 @@ class Exchanger:
         """Waits until the counters hold all of our request, and keeps the page that says so."""
         self._enter("settling")
         started = time.monotonic()
-        page: list[str | None] = [None]
-
-        async def look() -> Scrape:
-            found, page[0] = await self._scrape(session)
-            return found
-
+        look = _Looks(self._scrape, session)
         wait = await wait_settled(
             look,
             session.dialect,
@@ -312,7 +305,7 @@ class Exchanger:
             failed=exchange.failure is not None,
             limit_s=_SETTLE_LIMIT_S,
         )
-        after = await self._with_file(wait.last, page[0], name)
+        after = await self._with_file(wait.last, look.page, name)
         self.server_s += time.monotonic() - started
         if session.metrics_url is not None:
             settled = wait.reached is True and exchange.failure is None
@@ -321,28 +314,22 @@ class Exchanger:
             exchange, after=after, settle_s=wait.waited_s, settled=wait.reached is True
         )
 
-    async def _kept(self, session: Session, name: str) -> Scrape | None:
-        if session.metrics_url is None:
-            return None
-        found, page = await self._scrape(session)
-        return await self._with_file(found, page, name)
-
     async def _with_file(self, found: Scrape, page: str | None, name: str) -> Scrape:
         if page is None:
             return found
         return msgspec.structs.replace(found, file=await self._store_page(name, page))
 
     async def _scrape(self, session: Session) -> tuple[Scrape, str | None]:
+        """A route's page with its text; what it tells is shown."""
         assert session.metrics_url is not None  # noqa: S101 - callers ask before
-        return await scrape(session.client, session.metrics_url, session.dialect, timeout_s=_SCRAPE_TIMEOUT_S)
-
-    async def _look(self, session: Session) -> Scrape:
-        found, _ = await self._scrape(session)
+        found, page = await scrape(
+            session.client, session.metrics_url, session.dialect, timeout_s=_SCRAPE_TIMEOUT_S
+        )
         self._progress.kv_usage = found.values.get("kv_usage")
         generated = found.values.get("generation_tokens")
         if generated is not None and self._progress.phase == "decode" and _counts_steps(session):
             self._progress.pace.counted(found.at_ns, generated)
-        return found
+        return found, page
 
     def _onlooker(self, has_text: bool, size: int) -> None:
         """For the display: from the first text on the server decodes."""
@@ -361,6 +348,19 @@ class Exchanger:
 
     def _enter(self, phase: Phase) -> None:
         self._progress.enter(phase, time.monotonic_ns())
+
+
+class _Looks:
+    """Looks at a route's metrics page, again and again, and holds the text of the last look."""
+
+    def __init__(self, scrape_page: _ScrapePage, session: Session) -> None:
+        self._scrape_page = scrape_page
+        self._session = session
+        self.page: str | None = None
+
+    async def __call__(self) -> Scrape:
+        found, self.page = await self._scrape_page(self._session)
+        return found
 
 
 def _not_idle(session: Session, wait: Wait) -> NotIdle:

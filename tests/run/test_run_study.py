@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import random
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_helpers import ctxbench, events, exchanges, only_run, suite_text
@@ -25,6 +27,7 @@ from bench.run.progress import Progress
 from bench.run.study import Order, resume, start
 from bench.servers.simulator import Simulator
 from bench.servers.simulator import start as simulate
+from bench.wire.scrape import scrape
 
 
 @pytest.fixture
@@ -61,6 +64,28 @@ def test_every_trial_is_measured_with_its_exact_length_and_proven_condition(
     by_condition = {m.condition: m.cached_tokens for m in found if m.tier == 512}
     # Blocks of 16, and at least one token is computed: floor(511 / 16) * 16.
     assert by_condition == {"cold": 0, "salted": 0, "replay": 496}
+
+
+def test_the_page_that_shows_an_idle_server_is_the_one_that_stands_before_the_exchange(
+    server: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+
+    async def seen(*args: Any, **kwargs: Any) -> Any:
+        found, page = await scrape(*args, **kwargs)
+        looks.append(found.at_ns)
+        return found, page
+
+    monkeypatch.setattr("bench.run.exchange.scrape", seen)
+    run = measure(one_group(server.base_url), tmp_path)
+    first, *others = exchanges(run)
+    previous = first
+    for exchange in others:
+        assert exchange.before is not None and exchange.before.file and previous.after is not None
+        between = [at_ns for at_ns in looks if previous.after.at_ns < at_ns < exchange.sent_ns]
+        assert between == [exchange.before.at_ns]
+        assert gzip.decompress((run / exchange.before.file).read_bytes()).startswith(b"# HELP")
+        previous = exchange
 
 
 def test_a_run_says_where_its_time_went(server: Simulator, tmp_path: Path) -> None:
