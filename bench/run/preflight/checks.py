@@ -33,7 +33,8 @@ from bench.wire.logs import parse_source
 State = Literal["ok", "warn", "fail"]
 
 _ROOM_BYTES = 200_000_000
-_LAG_WINDOW_S = 0.25
+_LAG_WINDOW_S = 0.2
+_KNOCKS = 8  # at the event loop in that time
 _SLOW_PAGE_S = 1.0
 _PAST_ON_PURPOSE = ("drafter_short", "context_reduced")
 """Findings of the context rules that a suite with the condition `over-limit` is about."""
@@ -104,7 +105,7 @@ def refused(route: str, name: str, error: BenchError) -> Check:
 
 async def check_client() -> Check:
     """Whether this machine can time a stream now: how late its event loop is while nothing happens."""
-    async with LagMeter() as meter:
+    async with LagMeter(period_s=_LAG_WINDOW_S / _KNOCKS) as meter:
         window = meter.window()
         await asyncio.sleep(_LAG_WINDOW_S)
         seen = window.close()
