@@ -2,7 +2,7 @@
 
     python -m benchmarks.startup
 
-CPU seconds, since wall time is also that of the disk. `import typer` is the floor of every command.
+CPU seconds, since wall time is also that of the disk. `import click` is the floor of every command.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 CASES = {
     "bare interpreter": ["-c", "pass"],
-    "import typer": ["-c", "import typer"],
+    "import click": ["-c", "import click"],
     "import httpx": ["-c", "import httpx"],
     "import bench.records": ["-c", "import bench.records"],
     "import bench.wire.client": ["-c", "import bench.wire.client"],

@@ -54,7 +54,7 @@ def test_the_page_of_options_is_what_the_commands_say() -> None:
     assert written == as_markdown(), "python -m bench.cli.options > docs/options.md"
     for name, command in commands().items():
         section = written.split(f"\n## {name}\n", 1)[1].split("\n## ", 1)[0]
-        shown = [word for one in command.params if not one.hidden for word in one.opts]
+        shown = [word for one in command.params if not getattr(one, "hidden", False) for word in one.opts]
         assert {word for word in shown if word[0] == "-"} <= set(re.findall(r"--?[a-z][\w-]*", section)), name
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
+
+from bench.cli.command import Integer, argument, command
 
 if TYPE_CHECKING:
     from bench.analysis.logs.analyser import LineGroup, LogReport
@@ -23,39 +25,38 @@ _ANY_ENGINE = "other"
 _TEMPLATE_CUT = 120
 """Characters shown of a group of log lines."""
 
-AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
-Config = Annotated[
-    str, typer.Argument(metavar="CONFIG", help="config.json, a model folder, or a Hugging Face id.")
-]
-Limit = Annotated[int | None, typer.Option(min=1, max=_TOKENS_MAX, help="The limit to serve, in tokens.")]
-Drafting = Annotated[
-    str | None, typer.Option(metavar="METHOD:K", help="For instance mtp:4, ngram:4, eagle:3.")
-]
-Drafter = Annotated[str | None, typer.Option(metavar="CONFIG", help="Config of a separate drafter.")]
-Engine = Annotated[
-    str, typer.Option(metavar="NAME:VERSION", help="vllm, 1cat-vllm, sglang, llama.cpp, or other.")
-]
-Runner = Annotated[str | None, typer.Option(help="vLLM's model runner, v1 or v2, where known.")]
-Overrides = Annotated[str | None, typer.Option(metavar="JSON", help="As given to the server.")]
-LongSwitch = Annotated[
-    bool, typer.Option("--allow-long-max-model-len", help="The server runs with its long-length switch.")
-]
-Tiers = Annotated[str | None, typer.Option(help="Prompt lengths, e.g. 6316,564577.")]
-Output = Annotated[int, typer.Option(min=0, max=_TOKENS_MAX, help="Output tokens of each tier.")]
+_json = click.option("--json", "as_json", is_flag=True, help="For machines.")
 
 
+@command
+@argument("config", metavar="CONFIG", help="config.json, a model folder, or a Hugging Face id.")
+@click.option("--max-model-len", type=Integer(1, _TOKENS_MAX), help="The limit to serve, in tokens.")
+@click.option("--speculation", metavar="METHOD:K", help="For instance mtp:4, ngram:4, eagle:3.")
+@click.option("--draft", metavar="CONFIG", help="Config of a separate drafter.")
+@click.option(
+    "--engine",
+    metavar="NAME:VERSION",
+    default="vllm",
+    help="vllm, 1cat-vllm, sglang, llama.cpp, or other.",
+)
+@click.option("--runner", help="vLLM's model runner, v1 or v2, where known.")
+@click.option("--hf-overrides", metavar="JSON", help="As given to the server.")
+@click.option("--allow-long-max-model-len", is_flag=True, help="The server runs with its long-length switch.")
+@click.option("--tiers", help="Prompt lengths, e.g. 6316,564577.")
+@click.option("--output", type=Integer(0, _TOKENS_MAX), default=0, help="Output tokens of each tier.")
+@_json
 def context(
-    config: Config,
-    max_model_len: Limit = None,
-    speculation: Drafting = None,
-    draft: Drafter = None,
-    engine: Engine = "vllm",
-    runner: Runner = None,
-    hf_overrides: Overrides = None,
-    allow_long_max_model_len: LongSwitch = False,
-    tiers: Tiers = None,
-    output: Output = 0,
-    as_json: AsJson = False,
+    config: str,
+    max_model_len: int | None,
+    speculation: str | None,
+    draft: str | None,
+    engine: str,
+    runner: str | None,
+    hf_overrides: str | None,
+    allow_long_max_model_len: bool,
+    tiers: str | None,
+    output: int,
+    as_json: bool,
 ) -> None:
     """Judge whether a model can be served, and speculate, at a context length; exit code 0 or 1.
 
@@ -90,17 +91,15 @@ def context(
         raise CheckFailed(verdict.summary)
 
 
+@command
+@argument("source", metavar="FILE|-", help="A file, -, docker:CONTAINER or journal:UNIT.")
+@click.option("--since", help="15m, 2h, 14:55, or 2026-11-29T14:55, as the log writes its times.")
+@click.option("--tokens", type=Integer(min=1), help="Output tokens of that time, if known.")
+@click.option("--requests", type=Integer(min=1), help="Requests of that time, if known.")
+@click.option("--top", type=Integer(min=1), default=25, help="Show so many groups of lines.")
+@_json
 def logs(
-    source: Annotated[
-        str, typer.Argument(metavar="FILE|-", help="A file, -, docker:CONTAINER or journal:UNIT.")
-    ],
-    since: Annotated[
-        str | None, typer.Option(help="15m, 2h, 14:55, or 2026-11-29T14:55, as the log writes its times.")
-    ] = None,
-    tokens: Annotated[int | None, typer.Option(min=1, help="Output tokens of that time, if known.")] = None,
-    requests: Annotated[int | None, typer.Option(min=1, help="Requests of that time, if known.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="Show so many groups of lines.")] = 25,
-    as_json: AsJson = False,
+    source: str, since: str | None, tokens: int | None, requests: int | None, top: int, as_json: bool
 ) -> None:
     """Say what a server's log says: facts, floods, troubles, and all lines grouped by template.
 

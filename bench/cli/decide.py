@@ -8,9 +8,11 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import typer
+import click
+
+from bench.cli.command import PATH, Integer, Number, argument, command
 
 if TYPE_CHECKING:
     from bench.analysis.decisions.advise import Limits
@@ -18,10 +20,15 @@ if TYPE_CHECKING:
     from bench.analysis.decisions.verified import Verified
     from bench.records import Crossover, Measurement, RunInfo
 
-Sources = Annotated[
-    list[Path], typer.Argument(metavar="RUN|TABLE...", help="Run directories, CSV or JSON tables.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+_sources = argument(
+    "sources",
+    type=PATH,
+    nargs=-1,
+    required=True,
+    metavar="RUN|TABLE...",
+    help="Run directories, CSV or JSON tables.",
+)
+_json = click.option("--json", "as_json", is_flag=True, help="For machines.")
 
 
 class _Loaded(NamedTuple):
@@ -35,15 +42,12 @@ class _Loaded(NamedTuple):
     """Route, and `source:route` -> tokens of a cache block."""
 
 
-def crossover(
-    sources: Sources,
-    base: Annotated[str | None, typer.Option(help="Route to compare against. Default: every pair.")] = None,
-    reused: Annotated[
-        str | None,
-        typer.Option(metavar="TOKENS|SHARE%", help="For prompts with this part cached, by the TTFT law."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+@command
+@_sources
+@click.option("--base", help="Route to compare against. Default: every pair.")
+@click.option("--reused", metavar="TOKENS|SHARE%", help="For prompts with this part cached, by the TTFT law.")
+@_json
+def crossover(sources: tuple[Path, ...], base: str | None, reused: str | None, as_json: bool) -> None:
     """From which output length on does one route beat another, and how sure is that.
 
     Example:
@@ -114,12 +118,12 @@ def _configured(loaded: _Loaded) -> dict[str, int]:
     return {name: limits.served for name, limits in loaded.limits.items() if limits.served}
 
 
-def compare(
-    base: Annotated[Path, typer.Argument(help="Run or table from before.")],
-    new: Annotated[Path, typer.Argument(help="Run or table from now.")],
-    as_json: AsJson = False,
-    strict: Annotated[bool, typer.Option(help="Refuse when the settings differ.")] = False,
-) -> None:
+@command
+@argument("base", type=PATH, help="Run or table from before.")
+@argument("new", type=PATH, help="Run or table from now.")
+@_json
+@click.option("--strict/--no-strict", help="Refuse when the settings differ.")
+def compare(base: Path, new: Path, as_json: bool, strict: bool) -> None:
     """Compare each route with the route of the same name in another run or table.
 
     Differences in model, engine version, flags, tiers, task and hardware are listed. Example:
@@ -151,16 +155,18 @@ def compare(
         print(comparison_table(found))
 
 
-def gate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run or table to judge.")],
-    baseline: Annotated[Path, typer.Option(help="Run or table to judge it against.")],
-    rule: Annotated[
-        list[str] | None,
-        typer.Option(metavar="RULE", help="'QUANTITY CONDITION TIER [ROUTE] <= RATIO'; repeatable."),
-    ] = None,
-    rules: Annotated[Path | None, typer.Option(help="TOML file with rules = [...].")] = None,
-    as_json: AsJson = False,
-) -> None:
+@command
+@argument("run", type=PATH, help="The run or table to judge.")
+@click.option("--baseline", type=PATH, required=True, help="Run or table to judge it against.")
+@click.option(
+    "--rule",
+    multiple=True,
+    metavar="RULE",
+    help="'QUANTITY CONDITION TIER [ROUTE] <= RATIO'; repeatable.",
+)
+@click.option("--rules", type=PATH, help="TOML file with rules = [...].")
+@_json
+def gate(run: Path, baseline: Path, rule: tuple[str, ...], rules: Path | None, as_json: bool) -> None:
     """Check a run against a baseline, for CI.
 
     Exit code 0: every rule holds; 1: one fails; 4: it cannot be told yet. A rule fails only when the
@@ -176,7 +182,7 @@ def gate(
     from .decide_tables import gate_table
     from .import_table import read_text
 
-    wanted = [analysis.parse_rule(text) for text in rule or ()]
+    wanted = [analysis.parse_rule(text) for text in rule]
     if rules is not None:
         wanted += analysis.read_rules(read_text(rules), source=rules.name)
     new, old = _load(run, run.name), _load(baseline, baseline.name)
@@ -192,20 +198,29 @@ def gate(
         )
 
 
+@command
+@_sources
+@click.option("--prompt", type=Integer(1, 16_000_000), help="Prompt tokens.")
+@click.option(
+    "--reused",
+    metavar="TOKENS|SHARE%",
+    default="0",
+    help="Part of the prompt that is cached already.",
+)
+@click.option("--output", type=Integer(min=1), help="Output tokens.")
+@click.option(
+    "--workload",
+    type=PATH,
+    help="CSV (prompt_tokens, output_tokens, reused_tokens, count), JSON lines with usage, or a log.",
+)
+@_json
 def advise(
-    sources: Sources,
-    prompt: Annotated[int | None, typer.Option(min=1, max=16_000_000, help="Prompt tokens.")] = None,
-    reused: Annotated[
-        str, typer.Option(metavar="TOKENS|SHARE%", help="Part of the prompt that is cached already.")
-    ] = "0",
-    output: Annotated[int | None, typer.Option(min=1, help="Output tokens.")] = None,
-    workload: Annotated[
-        Path | None,
-        typer.Option(
-            help="CSV (prompt_tokens, output_tokens, reused_tokens, count), JSON lines with usage, or a log."
-        ),
-    ] = None,
-    as_json: AsJson = False,
+    sources: tuple[Path, ...],
+    prompt: int | None,
+    reused: str,
+    output: int | None,
+    workload: Path | None,
+    as_json: bool,
 ) -> None:
     """Which route should serve a request, or a workload: expected latency per route.
 
@@ -241,17 +256,26 @@ def advise(
     print(msgspec.json.encode(found).decode() if as_json else advice_table(found))
 
 
+@command
+@_sources
+@click.option("--ttft", type=float, metavar="SECONDS", help="Limit of the TTFT.")
+@click.option("--tpot", type=float, metavar="SECONDS", help="Limit of the time per output token.")
+@click.option("--total", type=float, metavar="SECONDS", help="Limit of the total time.")
+@click.option(
+    "--share",
+    type=Number(1, 99.9),
+    default=90,
+    metavar="PERCENT",
+    help="Of the requests, within every limit.",
+)
+@_json
 def goodput(
-    sources: Sources,
-    ttft: Annotated[float | None, typer.Option(metavar="SECONDS", help="Limit of the TTFT.")] = None,
-    tpot: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Limit of the time per output token.")
-    ] = None,
-    total: Annotated[float | None, typer.Option(metavar="SECONDS", help="Limit of the total time.")] = None,
-    share: Annotated[
-        float, typer.Option(min=1, max=99.9, metavar="PERCENT", help="Of the requests, within every limit.")
-    ] = 90,
-    as_json: AsJson = False,
+    sources: tuple[Path, ...],
+    ttft: float | None,
+    tpot: float | None,
+    total: float | None,
+    share: float,
+    as_json: bool,
 ) -> None:
     """How many requests a second are served within latency limits, and how many at once keep them.
 

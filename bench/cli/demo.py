@@ -5,21 +5,19 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from bench.cli.run import NoReport, Quiet, ResultsFolder
+from bench.cli.command import command
+from bench.cli.run import no_report_option, quiet_option, results_folder
 
 
-def demo(
-    simulated: Annotated[
-        bool, typer.Option("--simulated", help="The published 564k study on a simulated server.")
-    ] = False,
-    results: ResultsFolder = Path("results"),
-    no_report: NoReport = False,
-    quiet: Quiet = False,
-) -> None:
+@command
+@click.option("--simulated", is_flag=True, help="The published 564k study on a simulated server.")
+@results_folder
+@no_report_option
+@quiet_option
+def demo(simulated: bool, results: Path, no_report: bool, quiet: bool) -> None:
     """Measure three routes of a real engine on this machine: two lengths, three conditions.
 
     Starts target-only, 4-token and 8-token n-gram drafting on llama.cpp with a small model, which

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 if TYPE_CHECKING:
     from bench.cli.demo_truth import Judged
@@ -33,7 +33,7 @@ def demo_simulated(*, results: Path, no_report: bool, quiet: bool) -> None:
         judged = _against_truth(path, suite)
     print("\n".join(judged.lines))
     if not judged.holds:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _started(stack: contextlib.ExitStack, quiet: bool) -> str:

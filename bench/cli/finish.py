@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-import typer
+import click
 
 from bench.cli.interrupt import INTERRUPTED, ended_in_order
 
@@ -59,5 +59,5 @@ class Finishing:
 def _outcome(error: BaseException | None) -> Outcome:
     if error is None:
         return "finished"
-    ours = isinstance(error, typer.Exit) and error.exit_code == INTERRUPTED
+    ours = isinstance(error, click.exceptions.Exit) and error.exit_code == INTERRUPTED
     return "interrupted" if ours or isinstance(error, KeyboardInterrupt) else "trouble"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-import typer
+import click
+
+from bench.cli.command import PATH, argument, command
 
 if TYPE_CHECKING:
     from bench.analysis.decisions.foreign import Import
@@ -16,30 +17,28 @@ if TYPE_CHECKING:
 MAX_BYTES = 256 * 1024 * 1024
 
 
-class Format(StrEnum):
-    """What a file is."""
-
-    auto = "auto"
-    table = "table"
-    vllm_bench = "vllm-bench"
-    llama_benchy = "llama-benchy"
+_AUTO = "auto"
 
 
-class Condition(StrEnum):
-    """What the prompts of a `vllm bench serve` result were."""
-
-    cold = "cold"
-    replay = "replay"
-
-
+@command
+@argument("file", type=PATH, help="CSV or JSON table, or a result of another tool.")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice([_AUTO, "table", "vllm-bench", "llama-benchy"]),
+    default=_AUTO,
+    help="What the file is.",
+)
+@click.option("--route", help="Name of the route, for results that have none.")
+@click.option(
+    "--condition",
+    type=click.Choice(["cold", "replay"]),
+    default="cold",
+    help="For vllm-bench, whose results do not tell.",
+)
+@click.option("--out", type=PATH, help="Write the table here instead of to stdout.")
 def import_table(
-    file: Annotated[Path, typer.Argument(help="CSV or JSON table, or a result of another tool.")],
-    kind: Annotated[Format, typer.Option("--format", help="What the file is.")] = Format.auto,
-    route: Annotated[str | None, typer.Option(help="Name of the route, for results that have none.")] = None,
-    condition: Annotated[
-        Condition, typer.Option(help="For vllm-bench, whose results do not tell.")
-    ] = Condition.cold,
-    out: Annotated[Path | None, typer.Option(help="Write the table here instead of to stdout.")] = None,
+    file: Path, kind: str, route: str | None, condition: Literal["cold", "replay"], out: Path | None
 ) -> None:
     """Turn published figures or another tool's result into a table that compare, gate and crossover read.
 
@@ -51,7 +50,7 @@ def import_table(
     from bench.errors import SuiteError
 
     text = read_text(file)
-    found = _read(file, text, kind, route, "cold" if condition is Condition.cold else "replay")
+    found = _read(file, text, kind, route, condition)
     for note in found.notes:
         print(f"{file.name}: {note}", file=sys.stderr)
     invalid = sum(not row.verdict.valid for row in found.measurements)
@@ -92,20 +91,20 @@ def measurements_of(path: Path, text: str, source: str) -> list[Measurement]:
     """Rows of a table or of a foreign result, whatever the file is."""
     from msgspec import structs
 
-    found = _read(path, text, Format.auto, None, "cold")
+    found = _read(path, text, _AUTO, None, "cold")
     for note in found.notes:
         print(f"{path.name}: {note}", file=sys.stderr)
     return [structs.replace(row, source=source) for row in found.measurements]
 
 
 def _read(
-    path: Path, text: str, kind: Format, route: str | None, condition: Literal["cold", "replay"]
+    path: Path, text: str, kind: str, route: str | None, condition: Literal["cold", "replay"]
 ) -> Import:
     from bench.analysis.decisions import baseline, foreign
 
     json_like = is_json(path, text)
-    tool = kind.value
-    if kind is Format.auto:
+    tool = kind
+    if kind == _AUTO:
         tool = (foreign.detect(text) if json_like else None) or "table"
     if tool == "vllm-bench":
         return foreign.read_vllm_bench(text, source=path.name, route=route, condition=condition)

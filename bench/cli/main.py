@@ -1,4 +1,4 @@
-"""The `ctxbench` command: one place where commands are registered and errors become exit codes.
+"""The `ctxbench` command: which commands there are, and how errors become exit codes.
 
 Exit codes: 0 ok, 1 a check or gate failed, a run left trials without a valid measurement (or the output
 could not be written), 2 usage or suite error, 3 engine error, 4 a gate cannot tell, 130 interrupted, 141
@@ -7,133 +7,54 @@ nobody read the output on.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import inspect
+import gc
 import os
 import sys
-from collections.abc import Callable
-from typing import Annotated, Any
 
-import typer
-import typer.core
+import click
 
-from bench.cli import (
-    context,
-    decide,
-    demo,
-    import_table,
-    plan,
-    prompts,
-    report,
-    routes,
-    run,
-    serve,
-    serve_simulator,
-    watch,
-)
-from bench.cli.layout import pasteable
+from bench.cli.command import Group
+from bench.cli.interrupt import INTERRUPTED
 from bench.errors import BenchError
 
-
-def _new() -> typer.Typer:
-    return typer.Typer(
-        name="ctxbench",
-        help="Measures LLM servers at long context: cold, salted and replayed prompts, speculation that "
-        "pays or not, and the output length from which one route beats another.",
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-
-
-app = _new()
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        print(f"ctxbench {version('ctxbench')}")
-        raise typer.Exit
-
-
-@app.callback()
-def root(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
-    ] = False,
-) -> None:
-    """Options that stand before a command."""
-
-
-class _Command(typer.core.TyperCommand):
-    """A command whose errors speak of the option, not of the library that reads it."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As any command does."""
-        try:
-            return super().parse_args(ctx, args)
-        except typer.BadParameter as error:
-            said = error.message.partition(", unable to parse")[0]
-            error.message = said.replace("Input should", "it should", 1)
-            raise
-
-
-def _command(where: typer.Typer, name: str, function: Callable[..., None]) -> None:
-    """Registers a command whose help is its docstring, the example as it can be pasted."""
-    where.command(name, cls=_Command, help=pasteable(inspect.getdoc(function) or ""))(function)
-
-
-_command(app, "demo", demo.demo)
-_command(app, "plan", plan.plan)
-_command(app, "check", plan.check)
-_command(app, "prompts", prompts.prompts)
-_command(app, "run", run.run)
-_command(app, "status", watch.status)
-_command(app, "report", report.report)
-_command(app, "crossover", decide.crossover)
-_command(app, "compare", decide.compare)
-_command(app, "gate", decide.gate)
-_command(app, "advise", decide.advise)
-_command(app, "goodput", decide.goodput)
-_command(app, "import", import_table.import_table)
-_command(app, "watch", watch.watch)
-_command(app, "context", context.context)
-_command(app, "logs", context.logs)
-
-servers = typer.Typer(help="Start a server of our own on loopback.", no_args_is_help=True)
-_command(servers, "llama", serve.llama)
-_command(servers, "simulator", serve_simulator.simulator)
-app.add_typer(servers, name="serve")
-
-
-suites = typer.Typer(help="Print a suite to begin with.", no_args_is_help=True)
-_command(suites, "vllm", routes.vllm)
-_command(suites, "llama", routes.llama)
-app.add_typer(suites, name="routes")
-
-
-def outline() -> typer.Typer:
-    """`app` for its own help alone: the same names and first lines, and no options behind them.
-
-    Making sense of the options of twenty commands takes longer than everything else in `--help`.
-    """
-    names = _new()
-    names.callback()(root)
-    for command in app.registered_commands:
-        names.command(command.name, help=inspect.getdoc(command.callback))(_nothing)
-    for group in app.registered_groups:
-        inner = typer.Typer(help=str(group.typer_instance.info.help) if group.typer_instance else None)
-        inner.command()(_nothing)
-        names.add_typer(inner, name=group.name)
-    return names
-
-
-def _nothing() -> None:
-    """Stands for a command whose options are not wanted."""
+servers = Group(
+    "serve",
+    "Start a server of our own on loopback.",
+    {"llama": "bench.cli.serve:llama", "simulator": "bench.cli.serve_simulator:simulator"},
+)
+suites = Group(
+    "routes",
+    "Print a suite to begin with.",
+    {"vllm": "bench.cli.routes:vllm", "llama": "bench.cli.routes:llama"},
+)
+app = Group(
+    "ctxbench",
+    "Measures LLM servers at long context: cold, salted and replayed prompts, speculation that pays or "
+    "not, and the output length from which one route beats another.",
+    {
+        "demo": "bench.cli.demo:demo",
+        "plan": "bench.cli.plan:plan",
+        "check": "bench.cli.plan:check",
+        "prompts": "bench.cli.prompts:prompts",
+        "run": "bench.cli.run:run",
+        "status": "bench.cli.watch:status",
+        "report": "bench.cli.report:report",
+        "crossover": "bench.cli.decide:crossover",
+        "compare": "bench.cli.decide:compare",
+        "gate": "bench.cli.decide:gate",
+        "advise": "bench.cli.decide:advise",
+        "goodput": "bench.cli.decide:goodput",
+        "import": "bench.cli.import_table:import_table",
+        "watch": "bench.cli.watch:watch",
+        "context": "bench.cli.context:context",
+        "logs": "bench.cli.context:logs",
+        "serve": "bench.cli.main:servers",
+        "routes": "bench.cli.main:suites",
+    },
+)
+click.version_option(package_name="ctxbench", message="%(prog)s %(version)s", help="Print the version.")(app)
 
 
 PIPE_CLOSED = 141
@@ -142,10 +63,11 @@ OUTPUT_LOST = 1
 
 
 def main() -> None:
-    """Runs the command line; every expected error is one line on stderr and its exit code.
-
-    Usage errors (exit 2) and Ctrl-C (exit 130) are typer's own.
-    """
+    """Runs the command line; every expected error is one line on stderr and its exit code."""
+    # Before it leaves, the interpreter looks through every object of numpy, httpx and all others for garbage
+    # that nobody will miss: most of its time to end. Frozen ones are left alone; files are still flushed,
+    # and what stands in `atexit` has been done, as this stands first in it and so comes last.
+    atexit.register(gc.freeze)
     code = _exit_code()
     try:
         if sys.stdout is not None:
@@ -156,16 +78,25 @@ def main() -> None:
     sys.exit(code)
 
 
-def _exit_code() -> int | str | None:
-    """Runs the command line; what it would exit with."""
+def _exit_code() -> int:
+    """Runs the command line; what it would exit with.
+
+    It does so without click's own `main`, which makes a 1 of Ctrl-C and of a closed pipe.
+    """
     try:
-        (outline() if sys.argv[1:] in ([], ["-h"], ["--help"]) else app)()
+        with app.make_context("ctxbench", sys.argv[1:]) as context:
+            app.invoke(context)
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.ClickException as error:
+        with contextlib.suppress(OSError):
+            error.show()
+        return error.exit_code
     except BenchError as error:
         _say(str(error))
         return error.exit_code
-    except SystemExit as ended:
-        # typer makes a 1 of a closed pipe; a check that failed is a 1, too.
-        return PIPE_CLOSED if isinstance(ended.__context__, BrokenPipeError) else ended.code
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except OSError as error:
         return _lost(error)
     return 0

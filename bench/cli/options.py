@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import typer
-
 _HEAD = """# Options
 
 What `--help` of each command tells, on one page, as `python -m bench.cli.options` prints it. What the
@@ -30,7 +28,7 @@ def commands() -> dict[str, Any]:
             else:
                 yield prefix + name, command
 
-    return dict(below(typer.main.get_command(app), ""))
+    return dict(below(app, ""))
 
 
 def as_markdown() -> str:

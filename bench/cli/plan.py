@@ -6,39 +6,45 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
+from bench.cli.command import PATH, argument, command
 from bench.cli.interrupt import ended_in_order
 from bench.cli.layout import hanging, table
-from bench.cli.run import ResultsFolder, announce
+from bench.cli.run import announce, results_folder
 
 if TYPE_CHECKING:
     from bench.records import Trial
     from bench.run.forecast.expect import Planned
 
-Json = Annotated[bool, typer.Option("--json", help="Print for machines.")]
-Earlier = Annotated[
-    list[Path] | None,
-    typer.Option("--from", metavar="RUN", help="Estimate from this run (may be given several times)."),
-]
-Calibrate = Annotated[
-    bool, typer.Option("--calibrate", help="Send one or two smaller cold prompts a route to tell the time.")
-]
+_suite_file = argument("suite", type=PATH, help="The suite file (TOML).")
+_json = click.option("--json", is_flag=True, help="Print for machines.")
+_earlier = click.option(
+    "--from",
+    "earlier",
+    type=PATH,
+    multiple=True,
+    metavar="RUN",
+    help="Estimate from this run (may be given several times).",
+)
 
 _SHORT = 20
 """What an expected time rests on stands behind it up to so many characters, and below the table beyond."""
 
 
-def plan(
-    suite: Annotated[Path, typer.Argument(help="The suite file (TOML).")],
-    earlier: Earlier = None,
-    results: Annotated[
-        Path, typer.Option(help="Folder whose runs tell how long trials take, without --from.")
-    ] = Path("results"),
-    json: Json = False,
-) -> None:
+@command
+@_suite_file
+@_earlier
+@click.option(
+    "--results",
+    type=PATH,
+    default="results",
+    help="Folder whose runs tell how long trials take, without --from.",
+)
+@_json
+def plan(suite: Path, earlier: tuple[Path, ...], results: Path, json: bool) -> None:
     """Print the trials of a suite in sending order and how long they will take; sends nothing. Example:
 
     ctxbench plan prompts/suites/laptop.toml
@@ -48,7 +54,7 @@ def plan(
     from bench.run.order import read_usable
 
     checked, _ = read_usable(suite)
-    found = planned(checked, results=results, named=tuple(earlier or ()))
+    found = planned(checked, results=results, named=earlier)
     if json:
         import msgspec
 
@@ -97,16 +103,19 @@ def _seconds(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds:.1f} s" if seconds < 10 else words(seconds)
 
 
+@command
+@_suite_file
+@click.option(
+    "--route", multiple=True, metavar="ROUTE", help="Check only this route (may be given several times)."
+)
+@click.option(
+    "--calibrate", is_flag=True, help="Send one or two smaller cold prompts a route to tell the time."
+)
+@_earlier
+@results_folder
+@_json
 def check(
-    suite: Annotated[Path, typer.Argument(help="The suite file (TOML).")],
-    route: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ROUTE", help="Check only this route (may be given several times)."),
-    ] = None,
-    calibrate: Calibrate = False,
-    earlier: Earlier = None,
-    results: ResultsFolder = Path("results"),
-    json: Json = False,
+    suite: Path, route: tuple[str, ...], calibrate: bool, earlier: tuple[Path, ...], results: Path, json: bool
 ) -> None:
     """Check a suite against its live servers before anything expensive is sent; exit code 0 or 1.
 
@@ -125,8 +134,8 @@ def check(
         suite_text=text,
         results=results,
         folder=suite.parent,
-        routes=tuple(route or ()),
-        earlier=tuple(earlier or ()),
+        routes=route,
+        earlier=earlier,
         calibrate=calibrate,
     )
     from bench.report.escape import visible

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
+
+from bench.cli.command import PATH, Integer, argument, command
 
 if TYPE_CHECKING:
     from bench.prompting.compose import Composer, Prompt
     from bench.records import Suite, Trial
 
 
-def prompts(
-    suite: Annotated[Path, typer.Argument(help="The suite file (TOML).")],
-    out: Annotated[
-        Path | None, typer.Option(help="Write each prompt there, as the JSON that a request would hold.")
-    ] = None,
-    tokenizer: Annotated[
-        Path | None, typer.Option(help="A tokenizer.json, where the suite names none.")
-    ] = None,
-    overhead: Annotated[
-        int, typer.Option(min=0, help="Tokens of the chat template, which only a server tells.")
-    ] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print for machines.")] = False,
-) -> None:
+@command
+@argument("suite", type=PATH, help="The suite file (TOML).")
+@click.option("--out", type=PATH, help="Write each prompt there, as the JSON that a request would hold.")
+@click.option("--tokenizer", type=PATH, help="A tokenizer.json, where the suite names none.")
+@click.option(
+    "--overhead",
+    type=Integer(min=0),
+    default=0,
+    help="Tokens of the chat template, which only a server tells.",
+)
+@click.option("--json", is_flag=True, help="Print for machines.")
+def prompts(suite: Path, out: Path | None, tokenizer: Path | None, overhead: int, json: bool) -> None:
     """List a suite's prompts: tokens, salt, hash, corpus, longest shared prefix; sends nothing. Example:
 
     ctxbench prompts prompts/suites/demo-simulated.toml --tokenizer bench/servers/simulator/tokenizer.json

@@ -8,38 +8,41 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import typer
+import click
+
+from bench.cli.command import PATH, argument, command
 
 if TYPE_CHECKING:
     from bench.analysis.decisions.reused import Reuse
     from bench.report.content import Content
 
 
+@command
+@argument(
+    "runs", type=PATH, nargs=-1, required=True, metavar="RUN...", help="Run directories, or those of a watch."
+)
+@click.option("--base", help="Route to compare against. Default: the first without speculation.")
+@click.option(
+    "--reused",
+    metavar="TOKENS|SHARE%",
+    help="Adds crossovers and the winner map for prompts with this part cached, by the laws.",
+)
+@click.option(
+    "--into", type=PATH, help="Write one report over all runs into this folder. Default: one into each run."
+)
+@click.option("--all", "show_all", is_flag=True, help="List every excluded trial with its reasons.")
+@click.option("--no-plots", is_flag=True, help="No pictures: faster.")
+@click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of the table.")
 def report(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run directories, or those of a watch.")
-    ],
-    base: Annotated[
-        str | None, typer.Option(help="Route to compare against. Default: the first without speculation.")
-    ] = None,
-    reused: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TOKENS|SHARE%",
-            help="Adds crossovers and the winner map for prompts with this part cached, by the laws.",
-        ),
-    ] = None,
-    into: Annotated[
-        Path | None,
-        typer.Option(help="Write one report over all runs into this folder. Default: one into each run."),
-    ] = None,
-    show_all: Annotated[
-        bool, typer.Option("--all", help="List every excluded trial with its reasons.")
-    ] = False,
-    no_plots: Annotated[bool, typer.Option("--no-plots", help="No pictures: faster.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print summary.json instead of the table.")] = False,
+    runs: tuple[Path, ...],
+    base: str | None,
+    reused: str | None,
+    into: Path | None,
+    show_all: bool,
+    no_plots: bool,
+    as_json: bool,
 ) -> None:
     """Write report.md, report.html, measurements.csv, summary.json and plots; print the table. Example:
 
@@ -48,7 +51,7 @@ def report(
     from bench.analysis.decisions.reused import parse_reuse
 
     asked = _Asked(base, parse_reuse(reused) if reused is not None else None, show_all, not no_plots, as_json)
-    for group in [runs] if into is not None else [[run] for run in runs]:
+    for group in [list(runs)] if into is not None else [[run] for run in runs]:
         folder = into if into is not None else group[0]
         if len(group) == 1 and _is_watch(group[0]):
             _report_watch(group[0], folder, asked)

@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
 
-import typer
+import click
 
-Tiers = Annotated[str, typer.Option(help="Prompt lengths in tokens, with commas between them.")]
-OutputTokens = Annotated[int, typer.Option(min=1, help="Length of every answer.")]
-Repeats = Annotated[int, typer.Option(min=1, help="Cold prompts per route and length.")]
-Port = Annotated[int, typer.Option(min=1, max=65535, help="Port that the servers take in turn.")]
-Name = Annotated[str, typer.Option(help="Name of the suite.")]
-Serve = Annotated[
-    str, typer.Option(metavar="ARGS", help="Further arguments of every serve command, in one word.")
-]
+from bench.cli.command import Integer, command
+
+_tiers = partial(click.option, "--tiers", help="Prompt lengths in tokens, with commas between them.")
+_output_tokens = partial(click.option, "--output-tokens", type=Integer(min=1), help="Length of every answer.")
+_repeats = click.option(
+    "--repeats", type=Integer(min=1), default=2, help="Cold prompts per route and length."
+)
+_port = partial(click.option, "--port", type=Integer(1, 65535), help="Port that the servers take in turn.")
+_serve = click.option(
+    "--serve",
+    metavar="ARGS",
+    default="",
+    show_default=False,
+    help="Further arguments of every serve command, in one word.",
+)
+_name = partial(click.option, "--name", help="Name of the suite.")
 
 
+@command
+@click.option("--model", required=True, help="Model name or folder, as vllm serve takes it.")
+@click.option("--mtp", default="0,2,4", help="Tokens drafted per step, a route each; 0: target only.")
+@click.option("--max-model-len", type=Integer(min=1), help="Longest sequence, in tokens.")
+@_tiers(default="16384,65536")
+@_output_tokens(default=256)
+@_repeats
+@_port(default=8000)
+@_serve
+@_name(default="mtp-sweep")
 def vllm(
-    model: Annotated[str, typer.Option(help="Model name or folder, as vllm serve takes it.")],
-    mtp: Annotated[
-        str, typer.Option(help="Tokens drafted per step, a route each; 0: target only.")
-    ] = "0,2,4",
-    max_model_len: Annotated[int | None, typer.Option(min=1, help="Longest sequence, in tokens.")] = None,
-    tiers: Tiers = "16384,65536",
-    output_tokens: OutputTokens = 256,
-    repeats: Repeats = 2,
-    port: Port = 8000,
-    serve: Serve = "",
-    name: Name = "mtp-sweep",
+    model: str,
+    mtp: str,
+    max_model_len: int | None,
+    tiers: str,
+    output_tokens: int,
+    repeats: int,
+    port: int,
+    serve: str,
+    name: str,
 ) -> None:
     """Print a suite that measures one model on vLLM with several MTP settings, one server after another.
 
@@ -49,19 +65,24 @@ def vllm(
     print(vllm_suite(sweep, model, max_model_len=max_model_len), end="")
 
 
+@command
+@click.option("--ngram", default="0,4,8", help="Tokens drafted per step, a route each; 0: target only.")
+@click.option("--model", help="A GGUF file. Default: a small model, fetched once.")
+@_tiers(default="256,1024")
+@_output_tokens(default=32)
+@_repeats
+@_port(default=8080)
+@_serve
+@_name(default="ngram-sweep")
 def llama(
-    ngram: Annotated[
-        str, typer.Option(help="Tokens drafted per step, a route each; 0: target only.")
-    ] = "0,4,8",
-    model: Annotated[
-        str | None, typer.Option(help="A GGUF file. Default: a small model, fetched once.")
-    ] = None,
-    tiers: Tiers = "256,1024",
-    output_tokens: OutputTokens = 32,
-    repeats: Repeats = 2,
-    port: Port = 8080,
-    serve: Serve = "",
-    name: Name = "ngram-sweep",
+    ngram: str,
+    model: str | None,
+    tiers: str,
+    output_tokens: int,
+    repeats: int,
+    port: int,
+    serve: str,
+    name: str,
 ) -> None:
     """Print a suite that measures llama.cpp on this machine with several n-gram settings. Example:
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
+from bench.cli.command import PATH, argument, command
 from bench.cli.finish import Finishing
 from bench.cli.interrupt import INTERRUPTED, ended_in_order
 from bench.errors import BenchError
@@ -20,65 +21,61 @@ if TYPE_CHECKING:
     from bench.run.progress import Progress
 
 
-ResultsFolder = Annotated[Path, typer.Option(help="Folder in which the run directory is made.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
-NoReport = Annotated[bool, typer.Option("--no-report", help="Measure only; ctxbench report does the rest.")]
+results_folder = click.option(
+    "--results", type=PATH, default="results", help="Folder in which the run directory is made."
+)
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
+no_report_option = click.option(
+    "--no-report", is_flag=True, help="Measure only; ctxbench report does the rest."
+)
 
 
-SuiteFile = Annotated[Path | None, typer.Argument(help="The suite file (TOML).")]
-Resume = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="RUN",
-        help="Go on with an interrupted run directory. A suite file is only needed with it "
-        "for values written in [route.server] env.",
-    ),
-]
-Only = Annotated[
-    list[str] | None,
-    typer.Option(metavar="ROUTE", help="Measure only this route (may be given several times)."),
-]
-Force = Annotated[bool, typer.Option("--force", help="Go on although a check failed.")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print all that would happen, commands too, and do nothing.")
-]
-VerifyCrossover = Annotated[
-    bool,
-    typer.Option(
-        "--verify-crossover",
-        help="Afterwards measure extrapolated crossovers: one long trial on each of their routes.",
-    ),
-]
-VerifyBudget = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DURATION",
-        help="Longest time for that, e.g. 90min. Default: what the suite's budget leaves, or as long "
-        "as its trials took.",
-    ),
-]
-OnFinish = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COMMAND",
-        help="Run this once when the run has ended, however it ended: CTXBENCH_RUN and "
-        "CTXBENCH_STATUS (finished, trouble, interrupted) are set. Instead of the suite's on_finish.",
-    ),
-]
-
-
+@command
+@argument("suite", type=PATH, required=False, help="The suite file (TOML).")
+@click.option(
+    "--resume",
+    type=PATH,
+    metavar="RUN",
+    help="Go on with an interrupted run directory. A suite file is only needed with it "
+    "for values written in [route.server] env.",
+)
+@results_folder
+@click.option(
+    "--route", multiple=True, metavar="ROUTE", help="Measure only this route (may be given several times)."
+)
+@click.option("--force", is_flag=True, help="Go on although a check failed.")
+@click.option("--dry-run", is_flag=True, help="Print all that would happen, commands too, and do nothing.")
+@click.option(
+    "--verify-crossover",
+    is_flag=True,
+    help="Afterwards measure extrapolated crossovers: one long trial on each of their routes.",
+)
+@click.option(
+    "--verify-budget",
+    metavar="DURATION",
+    help="Longest time for that, e.g. 90min. Default: what the suite's budget leaves, or as long "
+    "as its trials took.",
+)
+@click.option(
+    "--on-finish",
+    metavar="COMMAND",
+    help="Run this once when the run has ended, however it ended: CTXBENCH_RUN and "
+    "CTXBENCH_STATUS (finished, trouble, interrupted) are set. Instead of the suite's on_finish.",
+)
+@no_report_option
+@quiet_option
 def run(
-    suite: SuiteFile = None,
-    resume: Resume = None,
-    results: ResultsFolder = Path("results"),
-    route: Only = None,
-    force: Force = False,
-    dry_run: DryRun = False,
-    verify_crossover: VerifyCrossover = False,
-    verify_budget: VerifyBudget = None,
-    on_finish: OnFinish = None,
-    no_report: NoReport = False,
-    quiet: Quiet = False,
+    suite: Path | None,
+    resume: Path | None,
+    results: Path,
+    route: tuple[str, ...],
+    force: bool,
+    dry_run: bool,
+    verify_crossover: bool,
+    verify_budget: str | None,
+    on_finish: str | None,
+    no_report: bool,
+    quiet: bool,
 ) -> None:
     """Measure a suite, starting and stopping servers where it says so. Ctrl-C keeps all that was measured.
 
@@ -150,7 +147,7 @@ def _end(run: Path, lacking: list[str | None]) -> None:
 
 
 def _order(
-    suite: Path, results: Path, routes: list[str] | None, *, force: bool, on_finish: str | None
+    suite: Path, results: Path, routes: tuple[str, ...], *, force: bool, on_finish: str | None
 ) -> Order:
     from bench.run.order import Order, read_usable
 
@@ -160,7 +157,7 @@ def _order(
         suite_text=text,
         results=results,
         folder=suite.parent,
-        routes=tuple(routes or ()),
+        routes=routes,
         force=force,
     )
 
@@ -253,7 +250,7 @@ def execute(
                 _conclude_as_far_as_it_goes(progress.path, report)
             finally:  # a second Ctrl-C costs the report, not the line that says how to go on
                 print(f"interrupted; go on with: ctxbench run --resume {progress.path}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED) from None
+        raise click.exceptions.Exit(INTERRUPTED) from None
     except Exception:
         if progress.path is not None and progress.trial_since_ns:  # else nothing is new: the error alone
             _conclude_as_far_as_it_goes(progress.path, report)

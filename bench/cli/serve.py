@@ -7,22 +7,25 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
+
+from bench.cli.command import PATH, Integer, command
+
+with_parent_option = click.option("--with-parent", is_flag=True, hidden=True)
 
 
+@command
+@click.option(
+    "--speculation", default="none", help="none, or ngram:K (K tokens copied from an earlier occurrence)."
+)
+@click.option("--model", type=PATH, help="A GGUF file. Default: a small model, fetched once.")
+@click.option("--context", type=Integer(min=256), default=8192, help="Tokens per slot.")
+@click.option("--slots", type=Integer(1, 64), default=2, help="Requests served at once.")
+@click.option("--port", type=Integer(0, 65535), default=0, help="0: any free port.")
+@with_parent_option
 def llama(
-    speculation: Annotated[
-        str, typer.Option(help="none, or ngram:K (K tokens copied from an earlier occurrence).")
-    ] = "none",
-    model: Annotated[
-        Path | None, typer.Option(help="A GGUF file. Default: a small model, fetched once.")
-    ] = None,
-    context: Annotated[int, typer.Option(min=256, help="Tokens per slot.")] = 8192,
-    slots: Annotated[int, typer.Option(min=1, max=64, help="Requests served at once.")] = 2,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.")] = 0,
-    with_parent: Annotated[bool, typer.Option(hidden=True)] = False,
+    speculation: str, model: Path | None, context: int, slots: int, port: int, with_parent: bool
 ) -> None:
     """Run llama.cpp in this process, on loopback, with metrics on, until Ctrl-C.
 

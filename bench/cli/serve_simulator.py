@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
+
+from bench.cli.command import PATH, Integer, command
+from bench.cli.serve import announce, wait_for_end, with_parent_option
 
 
+@command
+@click.option("--profile", default="toy", help="Name of a shipped profile, or path of a TOML file.")
+@click.option("--speed", type=float, default=1.0, help="Divides all durations alike.")
+@click.option(
+    "--fault",
+    multiple=True,
+    metavar="FAULT",
+    help="A fault by name, `@n`, `@n-m` or `@n-` behind it; may be repeated.",
+)
+@click.option("--port", type=Integer(0, 65535), default=0, help="0: any free port.")
+@click.option("--host", default="127.0.0.1", help="A loopback address.")
+@click.option("--log", type=PATH, help="File for the server's log lines.")
+@click.option("--list", "list_all", is_flag=True, help="Show profiles and faults, and stop.")
+@with_parent_option
 def simulator(
-    profile: Annotated[
-        str, typer.Option("--profile", help="Name of a shipped profile, or path of a TOML file.")
-    ] = "toy",
-    speed: Annotated[float, typer.Option("--speed", help="Divides all durations alike.")] = 1.0,
-    fault: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fault",
-            metavar="FAULT",
-            help="A fault by name, `@n`, `@n-m` or `@n-` behind it; may be repeated.",
-        ),
-    ] = None,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free port.")] = 0,
-    host: Annotated[str, typer.Option("--host", help="A loopback address.")] = "127.0.0.1",
-    log: Annotated[Path | None, typer.Option("--log", help="File for the server's log lines.")] = None,
-    list_all: Annotated[bool, typer.Option("--list", help="Show profiles and faults, and stop.")] = False,
-    with_parent: Annotated[bool, typer.Option(hidden=True)] = False,
+    profile: str,
+    speed: float,
+    fault: tuple[str, ...],
+    port: int,
+    host: str,
+    log: Path | None,
+    list_all: bool,
+    with_parent: bool,
 ) -> None:
     """Serve a simulated model whose every number is known (`GET /truth`), until Ctrl-C.
 
@@ -33,7 +40,6 @@ def simulator(
 
         ctxbench serve simulator --profile qwen3.8-27b-v100-mtp4 --speed 30 --port 8000
     """
-    from bench.cli.serve import announce, wait_for_end
     from bench.servers.simulator import FAULTS, profile_names, start
 
     if list_all:
@@ -41,6 +47,6 @@ def simulator(
         for name, known in FAULTS.items():
             print(f"{name:26} {known.area:12} {known.about}")
         return
-    with start(profile, speed=speed, faults=fault or (), port=port, host=host, log_file=log) as server:
+    with start(profile, speed=speed, faults=fault, port=port, host=host, log_file=log) as server:
         announce(server.base_url)
         wait_for_end(with_parent=with_parent)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
+from bench.cli.command import PATH, Integer, Number, argument, command
 from bench.cli.interrupt import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -17,44 +18,44 @@ if TYPE_CHECKING:
     from bench.run.watch.watcher import Hearer
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print for machines: one JSON object a line.")]
-Source = Annotated[str, typer.Argument(help="The server or its metrics page; or the directory of a watch.")]
-Every = Annotated[float, typer.Option(min=0.02, max=3600, help="Seconds between two looks.")]
-For = Annotated[
-    str | None, typer.Option("--for", help="End after this time: 90, 90s, 10m, 8h. Default: Ctrl-C.")
-]
-Requests = Annotated[int | None, typer.Option(min=1, help="End after so many finished requests.")]
-Window = Annotated[
-    float, typer.Option(min=1, help="While requests overlap without end: seconds between two sums.")
-]
-Log = Annotated[str | None, typer.Option(help="The server's log: a file, docker:NAME or journal:UNIT.")]
-Exporters = Annotated[
-    list[str] | None,
-    typer.Option("--exporter", help="A Prometheus page of the server's machine (DCGM, ...); repeatable."),
-]
-Out = Annotated[Path | None, typer.Option(help="Keep everything in this new run directory.")]
-EngineName = Annotated[str | None, typer.Option(help="vllm, sglang or llamacpp. Default: detected.")]
-KeyVariable = Annotated[
-    str | None, typer.Option(help="Environment variable that holds the key, if one is needed.")
-]
-CaFile = Annotated[str | None, typer.Option(help="Certificate authority of the server.")]
-Insecure = Annotated[bool, typer.Option("--insecure", help="Do not verify TLS.")]
+_json = click.option("--json", is_flag=True, help="Print for machines: one JSON object a line.")
 
 
+@command
+@argument("url", help="The server or its metrics page; or the directory of a watch.")
+@click.option("--every", type=Number(0.02, 3600), default=1.0, help="Seconds between two looks.")
+@click.option("--for", "for_", help="End after this time: 90, 90s, 10m, 8h. Default: Ctrl-C.")
+@click.option("--requests", type=Integer(min=1), help="End after so many finished requests.")
+@click.option(
+    "--window",
+    type=Number(min=1),
+    default=60.0,
+    help="While requests overlap without end: seconds between two sums.",
+)
+@click.option("--log", help="The server's log: a file, docker:NAME or journal:UNIT.")
+@click.option(
+    "--exporter", multiple=True, help="A Prometheus page of the server's machine (DCGM, ...); repeatable."
+)
+@click.option("--out", type=PATH, help="Keep everything in this new run directory.")
+@click.option("--engine", help="vllm, sglang or llamacpp. Default: detected.")
+@click.option("--api-key-env", help="Environment variable that holds the key, if one is needed.")
+@click.option("--ca-file", help="Certificate authority of the server.")
+@click.option("--insecure", is_flag=True, help="Do not verify TLS.")
+@_json
 def watch(
-    url: Source,
-    every: Every = 1.0,
-    for_: For = None,
-    requests: Requests = None,
-    window: Window = 60.0,
-    log: Log = None,
-    exporter: Exporters = None,
-    out: Out = None,
-    engine: EngineName = None,
-    api_key_env: KeyVariable = None,
-    ca_file: CaFile = None,
-    insecure: Insecure = False,
-    json: Json = False,
+    url: str,
+    every: float,
+    for_: str | None,
+    requests: int | None,
+    window: float,
+    log: str | None,
+    exporter: tuple[str, ...],
+    out: Path | None,
+    engine: str | None,
+    api_key_env: str | None,
+    ca_file: str | None,
+    insecure: bool,
+    json: bool,
 ) -> None:
     """Watch a server that others use: reads its metrics page, never sends it a request to generate.
 
@@ -86,18 +87,18 @@ def watch(
         api_key_env=api_key_env,
         ca_file=ca_file,
         insecure=insecure,
-        exporters=tuple(exporter or ()),
+        exporters=exporter,
     )
     try:
         run_loop(watch_server(order, hearer, totals))
     except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
+        raise click.exceptions.Exit(INTERRUPTED) from None
 
 
-def status(
-    run: Annotated[Path, typer.Argument(help="A run directory, in progress or not.")],
-    json: Json = False,
-) -> None:
+@command
+@argument("run", type=PATH, help="A run directory, in progress or not.")
+@_json
+def status(run: Path, json: bool) -> None:
     """Say how a run stands: done and left, what is in flight, time left; disturbs nothing. Example:
 
     ctxbench status results/20260101T120000Z-long-564k

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import datetime
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from bench.cli import context as commands
+from bench.cli.main import app, main
 from bench.errors import CheckFailed, SuiteError
 
 RECORDINGS = Path(__file__).resolve().parent.parent / "recordings" / "logs"
@@ -19,10 +20,6 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 CONFIG = {
     "text_config": {"max_position_embeddings": NATIVE, "mtp_num_hidden_layers": 1, "rope_parameters": YARN}
 }
-
-app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
-app.command("context")(commands.context)
-app.command("logs")(commands.logs)
 
 
 @pytest.fixture
@@ -179,7 +176,9 @@ def test_since_leaves_out_what_came_before() -> None:
     assert "Using max model len" not in done.stdout
 
 
-def test_an_interrupted_log_is_reported_up_to_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_interrupted_log_is_reported_up_to_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     def interrupted(*_: object, **__: object):  # type: ignore[no-untyped-def]
         yield b"INFO 11-29 00:00:01 [a.py:1] seen\n"
         raise KeyboardInterrupt
@@ -187,6 +186,8 @@ def test_an_interrupted_log_is_reported_up_to_there(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("bench.wire.logs.blocks", interrupted)
     path = tmp_path / "x.log"
     path.write_text("")
-    done = call("logs", str(path))
-    assert "seen" in done.stdout
-    assert done.exit_code == 130
+    monkeypatch.setattr(sys, "argv", ["ctxbench", "logs", str(path)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert "seen" in capsys.readouterr().out
+    assert ended.value.code == 130

@@ -9,27 +9,18 @@ from typing import Literal
 
 import numpy as np
 import pytest
-import typer
+from click.testing import CliRunner, Result
 from msgspec import structs
-from typer.testing import CliRunner, Result
 
 from bench.analysis.decisions.baseline import read_table, write_table
-from bench.cli import decide, import_table
 from bench.cli.decide_tables import comparison_table, crossover_table
+from bench.cli.main import app
 from bench.errors import BenchError, CannotTell, CheckFailed, SuiteError
 from bench.records import Comparison, Crossover, Estimate, Measurement, Verdict
 from bench.resources import shipped
 
 DATA = Path(__file__).resolve().parent.parent / "data"
 CSV, JSON = str(DATA / "seed_study.csv"), str(DATA / "seed_study.json")
-
-app = typer.Typer()
-app.command("crossover")(decide.crossover)
-app.command("compare")(decide.compare)
-app.command("gate")(decide.gate)
-app.command("advise")(decide.advise)
-app.command("goodput")(decide.goodput)
-app.command("import")(import_table.import_table)
 
 
 def call(*arguments: str) -> Result:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
-from bench.cli import decide
+from bench.cli.main import app
 from bench.errors import SuiteError
 from bench.journal import Journal
 from bench.records import (
@@ -25,12 +24,6 @@ from bench.records import (
     Trial,
     Usage,
 )
-
-app = typer.Typer()
-app.command("crossover")(decide.crossover)
-app.command("compare")(decide.compare)
-app.command("advise")(decide.advise)
-app.command("goodput")(decide.goodput)
 
 TIER, OUTPUT = 1000, 64
 # seconds to the first token, seconds a token: they meet at 1 + 0.3 / 0.01 = 31 tokens

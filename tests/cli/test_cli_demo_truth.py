@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import msgspec
 import pytest
-import typer
 
 import bench.cli.demo_simulated as demo
 from bench.analysis.decisions.baseline import read_table
@@ -99,7 +99,7 @@ def test_the_demo_leaves_with_1_where_a_figure_does_not_hold(
     left = None
     try:
         demo.demo_simulated(results=Path("results"), no_report=True, quiet=True)
-    except typer.Exit as end:
+    except click.exceptions.Exit as end:
         left = end.exit_code
     assert left == code
     assert capsys.readouterr().out == "what it says\n"

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
 import pytest
-import typer
 
 from bench.cli.main import main
 from bench.cli.run import execute
@@ -58,7 +58,7 @@ def test_a_second_ctrl_c_costs_the_report_and_not_the_line_that_says_how_to_go_o
             raise KeyboardInterrupt
 
     monkeypatch.setattr("bench.cli.report.print_run", report)
-    ended: type[BaseException] = KeyboardInterrupt if again else typer.Exit
+    ended: type[BaseException] = KeyboardInterrupt if again else click.exceptions.Exit
     with pytest.raises(ended):
         execute(work, quiet=True)
     said = capsys.readouterr().err.splitlines()
@@ -79,7 +79,7 @@ def test_a_report_that_fails_does_not_hide_what_ended_the_run(
         raise JournalError("report.md: cannot be written: No space left on device")
 
     monkeypatch.setattr("bench.cli.report.print_run", report)
-    with pytest.raises((typer.Exit, EngineError)) as ended:
+    with pytest.raises((click.exceptions.Exit, EngineError)) as ended:
         execute(work, quiet=True)
     assert getattr(ended.value, "exit_code", None) == (130 if isinstance(end, KeyboardInterrupt) else 3)
     said = capsys.readouterr().err
@@ -112,9 +112,26 @@ def test_output_that_finds_no_room_is_one_line_and_exit_code_one(
     assert capsys.readouterr().err == "ctxbench: the output cannot be written: No space left on device\n"
 
 
+def test_ctrl_c_ends_a_command_with_130_and_says_nothing_more(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def status(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bench.run.status.status", status)
+    monkeypatch.setattr(sys, "argv", ["ctxbench", "status", RUN])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert capsys.readouterr() == ("", "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
+        (["--version"], 0, ""),
+        ([], 2, "Usage: "),
+        (["serve"], 2, "Usage: "),
         (["routes", "llama"], 0, ""),
         (["status", "nothing-here"], 2, "ctxbench: nothing-here: not a run directory"),
         (["plan"], 2, "Usage: "),
@@ -138,12 +155,12 @@ def test_exit_codes_are_those_that_are_documented(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["watch", "http://h", "--every", "abc"], "'--every': it should be a valid number"),
-        (["watch", "http://h", "--every", "0"], "'--every': it should be greater than or equal to 0.02"),
-        (["context", "c.json", "--max-model-len", "abc"], "'--max-model-len': it should be a valid integer"),
+        (["watch", "http://h", "--every", "abc"], "'--every': 'abc' is not a valid number."),
+        (["watch", "http://h", "--every", "0"], "'--every': 0.0 is not in the range 0.02<=x<=3600."),
+        (["context", "c.json", "--max-model-len", "abc"], "'--max-model-len': 'abc' is not a valid integer."),
     ],
 )
-def test_a_value_of_the_wrong_kind_is_named_by_its_option_in_plain_words(
+def test_a_value_of_the_wrong_kind_is_named_with_its_option(
     arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["ctxbench", *arguments])

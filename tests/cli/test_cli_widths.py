@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from bench.analysis.watch.described import Watched
 from bench.analysis.watch.journal import LogLine, Seen

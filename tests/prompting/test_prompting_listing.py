@@ -7,9 +7,8 @@ from typing import Any
 
 import prompting_kinds as kinds
 import pytest
+from click.testing import CliRunner
 from test_prompting_compose import COMPLETIONS, composer, trial
-from typer import Typer
-from typer.testing import CliRunner
 
 from bench.cli.prompts import prompts
 from bench.errors import SuiteError
@@ -61,9 +60,7 @@ def test_cold_prompts_share_nothing_and_cache_salts_set_equal_texts_apart(make: 
 def call(folder: Path, *options: str) -> Any:
     (folder / "text.txt").write_text(kinds.mixed(40))
     (folder / "suite.toml").write_text(SUITE)
-    app = Typer()
-    app.command()(prompts)
-    return CliRunner().invoke(app, [str(folder / "suite.toml"), *options], catch_exceptions=True)
+    return CliRunner().invoke(prompts, [str(folder / "suite.toml"), *options], catch_exceptions=True)
 
 
 def test_the_command_lists_and_writes_every_prompt_of_a_suite(

@@ -7,16 +7,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from bench.cli.report import print_run, report
 from bench.errors import JournalError, SuiteError
 from bench.report import plots
 
 SMALL = Path(__file__).parents[1] / "data" / "run-small"
-app = typer.Typer()
-app.command()(report)
 
 
 @pytest.fixture
@@ -25,7 +22,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def call(*words: str | Path) -> tuple[str, str]:
-    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    result = CliRunner().invoke(report, [str(word) for word in words], catch_exceptions=False)
     assert result.exit_code == 0
     return result.stdout, result.stderr
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import report_samples as samples
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from bench.analysis.decisions.crossover import one_way
 from bench.analysis.decisions.reused import Reuse, reuse_crossovers
@@ -23,8 +22,6 @@ from bench.report.plots import of_task
 from bench.report.reused import NOTE, reused_lines
 
 SMALL = Path(__file__).parents[1] / "data" / "run-small"
-app = typer.Typer()
-app.command()(report)
 
 
 def study(reuse: Reuse | None, found: tuple[Measurement, ...] | None = None) -> Content:
@@ -114,7 +111,7 @@ def test_the_command_writes_it_the_same_way_twice_and_refuses_before_it_writes(t
     run = Path(shutil.copytree(SMALL, tmp_path / "run"))
 
     def call(*words: str) -> bytes:
-        result = CliRunner().invoke(app, [str(run), "--no-plots", *words], catch_exceptions=False)
+        result = CliRunner().invoke(report, [str(run), "--no-plots", *words], catch_exceptions=False)
         assert result.exit_code == 0
         return (run / "summary.json").read_bytes() + (run / "report.html").read_bytes()
 

@@ -12,10 +12,9 @@ import jsonschema
 import msgspec
 import pytest
 import report_runs
-import typer
+from click.testing import CliRunner
 from msgspec import structs
 from test_report_sources import Figures
-from typer.testing import CliRunner
 
 from bench.analysis.statistics.machine import PhaseUse
 from bench.analysis.watch.described import Watched
@@ -296,24 +295,20 @@ def test_a_watch_past_midnight_shows_the_date(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_it_and_prints_the_totals_or_the_summary(watched: Path, tmp_path: Path) -> None:
-    app = typer.Typer()
-    app.command()(report)
-    found = CliRunner().invoke(app, [str(watched)], catch_exceptions=False)
+    found = CliRunner().invoke(report, [str(watched)], catch_exceptions=False)
     assert found.stdout.startswith("total: 9 requests in 60 s; 3 of them alone;")
     assert "friday: report.md, watched.csv, summary.json, " in " ".join(found.stderr.split())
     found = CliRunner().invoke(
-        app, [str(watched), "--json", "--into", str(tmp_path / "in")], catch_exceptions=False
+        report, [str(watched), "--json", "--into", str(tmp_path / "in")], catch_exceptions=False
     )
     assert json.loads(found.stdout) == json.loads((tmp_path / "in" / "summary.json").read_text("utf-8"))
 
 
 def test_options_that_mean_nothing_for_a_watch_are_named(watched: Path) -> None:
-    app = typer.Typer()
-    app.command()(report)
-    plain = CliRunner().invoke(app, [str(watched)], catch_exceptions=False)
+    plain = CliRunner().invoke(report, [str(watched)], catch_exceptions=False)
     assert "ignored" not in plain.stderr
     options = ["--base", "mtp4", "--reused", "75%", "--all"]
-    found = CliRunner().invoke(app, [str(watched), *options], catch_exceptions=False)
+    found = CliRunner().invoke(report, [str(watched), *options], catch_exceptions=False)
     said = " ".join(found.stderr.split())
     assert "ignored: --base, --reused, --all (a watch has no routes and no trials)" in said
     assert (found.exit_code, found.stdout) == (0, plain.stdout)

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import typer
+from click.testing import CliRunner
 from run_helpers import ctxbench_here, only_run, suite_text
-from typer.testing import CliRunner
 
 from bench.analysis.watch.journal import WATCHED
 from bench.cli.watch import status as status_command
@@ -139,23 +138,19 @@ def test_a_run_killed_before_its_first_line_has_everything_left(finished: Path, 
 
 def test_the_command_says_it_in_lines_and_as_json(finished: Path, tmp_path: Path) -> None:
     path = rewritten(finished, tmp_path, 2, started(finished, 2, 5))
-    app = typer.Typer()
-    app.command()(status_command)
     with Journal.resume(path):
-        said = CliRunner().invoke(app, [str(path)]).stdout
+        said = CliRunner().invoke(status_command, [str(path)]).stdout
     assert f"running (process {os.getpid()})" in said
     assert "trials: 2 of" in said and "exchanges: 2 valid, 0 invalid" in said
     assert f"in flight: {read_info(path).plan[2].id}, attempt 1, trial for" in said
-    assert "cut off: " in CliRunner().invoke(app, [str(path)]).stdout
-    found = msgspec.json.decode(CliRunner().invoke(app, [str(path), "--json"]).stdout)
+    assert "cut off: " in CliRunner().invoke(status_command, [str(path)]).stdout
+    found = msgspec.json.decode(CliRunner().invoke(status_command, [str(path), "--json"]).stdout)
     assert (found["state"], found["valid"]) == ("interrupted", 2)
 
 
 def test_a_server_that_is_waited_for_is_told_with_what_is_in_its_way(finished: Path, tmp_path: Path) -> None:
     def said(path: Path) -> str:
-        app = typer.Typer()
-        app.command()(status_command)
-        return CliRunner().invoke(app, [str(path)]).stdout
+        return CliRunner().invoke(status_command, [str(path)]).stdout
 
     at = "2026-11-01T10:00:00.000Z"
     data: dict[str, object] = {"route": "a", "problem": "nobody listens"}

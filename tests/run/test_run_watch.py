@@ -18,8 +18,7 @@ from typing import Any
 
 import msgspec
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from bench.analysis.watch.described import Watched
 from bench.analysis.watch.journal import LogLine, Seen
@@ -578,10 +577,10 @@ def test_memory_does_not_grow_with_the_time_watched() -> None:
 
 
 def test_control_c_prints_the_totals_and_leaves_with_130(tmp_path: Path) -> None:
-    code = "import typer; from bench.cli.watch import watch; typer.run(watch)"
+    code = "from bench.cli.main import main; main()"
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with simulate("toy", speed=5) as server:
-        arguments = [server.base_url, "--every", "0.05", "--out", str(tmp_path / "w")]
+        arguments = ["watch", server.base_url, "--every", "0.05", "--out", str(tmp_path / "w")]
         process = subprocess.Popen(
             [sys.executable, "-c", code, *arguments],
             stdout=subprocess.PIPE,
@@ -606,9 +605,7 @@ def test_control_c_prints_the_totals_and_leaves_with_130(tmp_path: Path) -> None
 
 def again(*arguments: str) -> Result:
     """The command in this process."""
-    app = typer.Typer()
-    app.command()(watch_command)
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(watch_command, list(arguments))
 
 
 def keep(path: Path, info: RunInfo, *events: Event) -> None:

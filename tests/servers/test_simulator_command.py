@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from bench.cli.main import app
 from bench.errors import BenchError, SuiteError
