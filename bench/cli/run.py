@@ -135,15 +135,22 @@ def _lacking(progress: Progress) -> str | None:
 
 def _end(run: Path, lacking: list[str | None]) -> None:
     """What was verified, and the error of a run that lacks something. Raises `CheckFailed`."""
+    from bench.errors import CheckFailed
+    from bench.run.verify import is_planned
+
+    if is_planned(run):
+        _print_verified(run)
+    for text in filter(None, lacking):
+        raise CheckFailed(f"{text}; ctxbench status {run} says why: mend that, then run the suite anew")
+
+
+def _print_verified(run: Path) -> None:
     from bench.analysis.decisions.verified import sentence
     from bench.api import load
     from bench.cli.decide_tables import filled
-    from bench.errors import CheckFailed
 
     for one in load(run).verified():
         print(filled(f"verified: {sentence(one)}"))
-    for text in filter(None, lacking):
-        raise CheckFailed(f"{text}; ctxbench status {run} says why: mend that, then run the suite anew")
 
 
 def _order(

@@ -199,3 +199,21 @@ def test_a_wrong_input_is_one_line_that_says_what_is_right(
     shown = capsys.readouterr()
     assert (ended.value.code, shown.out) == (2, "")
     assert shown.err.startswith(f"ctxbench: {said}") and shown.err.count("\n") == 1
+
+
+def test_what_is_to_be_done_at_the_end_is_done_though_no_garbage_is_looked_for(tmp_path: Path) -> None:
+    code = f"""
+import atexit, gc, tempfile
+from bench.cli.main import main
+folder = tempfile.TemporaryDirectory(dir={str(tmp_path)!r})
+written = open({str(tmp_path / "text")!r}, "w")
+written.write("kept")
+atexit.register(lambda: print("frozen:", gc.get_freeze_count() > 1000))
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, "routes", "llama"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("# Routes") and done.stdout.endswith("\nfrozen: True\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+    assert (tmp_path / "text").read_text() == "kept"
