@@ -165,7 +165,8 @@ def build(
         _expect(not lost and not strays, "ignore_merges with tokens that no merge makes")
     skip = set(lost)
     tokens = [*alphabet, *(p for p in products if p not in skip)]
-    pieces = [bytes(alphabet[c] for c in token) for token in tokens]
+    byte_of = str.maketrans({c: chr(byte) for c, byte in alphabet.items()})
+    pieces = [token.translate(byte_of).encode("latin-1") for token in tokens]
     ranks = {piece: rank for rank, piece in enumerate(pieces)}
     specials = {_NEVER_ALLOWED: len(ranks)}
     try:
