@@ -23,7 +23,7 @@ from msgspec import Struct, structs
 
 from bench.analysis.decisions.baseline import read_table
 from bench.analysis.decisions.crossover import Arrival, crossovers, curve_key, one_way
-from bench.analysis.decisions.verified import FOLDER, Verified, verified
+from bench.analysis.decisions.verified import Verified, verified
 from bench.analysis.decisions.winner import WinnerMap, winner_map
 from bench.analysis.statistics.arrival import arrival
 from bench.analysis.statistics.compare import compare
@@ -32,7 +32,7 @@ from bench.analysis.statistics.prefill import PrefillLaw, prefill_laws
 from bench.analysis.statistics.summary import summarise
 from bench.analysis.verdicts.measure import measure_all
 from bench.errors import SuiteError
-from bench.journal import read_entries, read_info
+from bench.journal import FOLLOW_UP, read_entries, read_info
 from bench.records import (
     Comparison,
     Crossover,
@@ -136,7 +136,7 @@ class Run:
 
     def verified(self) -> list[Verified]:
         """What the follow-up trials of `run --verify-crossover` say; empty where there are none."""
-        folder = self.path / FOLDER
+        folder = self.path / FOLLOW_UP
         if not (folder / "run.json").exists():
             return []
         follow = load(folder)

@@ -33,6 +33,9 @@ Entry = Exchange | Event
 REPEATED = "repeated line"
 """Name of the event that readers get in place of an exchange whose very line came before."""
 
+FOLLOW_UP = "verify"
+"""Folder of a run in which the trials that verify its crossovers are a run of their own."""
+
 _RUN = "run.json"
 _JOURNAL = "journal.jsonl"
 _LOCK = ".lock"
@@ -138,6 +141,11 @@ class Journal:
 
 def _info_bytes(info: RunInfo) -> bytes:
     return msgspec.json.format(msgspec.json.encode(info), indent=1) + b"\n"
+
+
+def has_follow_up(path: Path) -> bool:
+    """Whether crossovers of a run are verified by trials of their own, measured already or only planned."""
+    return (path / FOLLOW_UP / _RUN).exists()
 
 
 def read_info(path: Path) -> RunInfo:

@@ -117,9 +117,11 @@ def _follow_up(wanted: bool, budget: str | None) -> FollowUp:
     budget_s = parse_duration(budget) if budget is not None else None
 
     async def follow(run: Path, progress: Progress, folder: Path, suite: Suite | None) -> Path:
-        from bench.run.verify import is_planned, verify
+        from bench.journal import has_follow_up
 
-        if wanted or is_planned(run):
+        if wanted or has_follow_up(run):
+            from bench.run.verify import verify
+
             await verify(run, progress, folder=folder, suite=suite, budget_s=budget_s)
         return run
 
@@ -136,9 +138,9 @@ def _lacking(progress: Progress) -> str | None:
 def _end(run: Path, lacking: list[str | None]) -> None:
     """What was verified, and the error of a run that lacks something. Raises `CheckFailed`."""
     from bench.errors import CheckFailed
-    from bench.run.verify import is_planned
+    from bench.journal import has_follow_up
 
-    if is_planned(run):
+    if has_follow_up(run):
         _print_verified(run)
     for text in filter(None, lacking):
         raise CheckFailed(f"{text}; ctxbench status {run} says why: mend that, then run the suite anew")

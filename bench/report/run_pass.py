@@ -13,11 +13,11 @@ import msgspec
 from msgspec import Struct
 
 from bench.analysis.decisions.crossover import Arrival
-from bench.analysis.decisions.verified import FOLDER, Verified, verified
+from bench.analysis.decisions.verified import Verified, verified
 from bench.analysis.statistics.answers import Answer, Key
 from bench.analysis.watch.journal import is_watch
 from bench.errors import JournalError
-from bench.journal import REPEATED, Entry, read_run
+from bench.journal import FOLLOW_UP, REPEATED, Entry, read_run
 from bench.records import Event, Exchange, Measurement, RunInfo
 from bench.report.detail import Detail, picks, reduce_exchange
 from bench.report.gaps import GapCounts
@@ -87,7 +87,7 @@ class RunPass:
         """What the follow-up of the run has shown of its crossovers."""
         from bench.analysis.decisions.crossover import crossovers, one_way
 
-        folder = self._path / FOLDER
+        folder = self._path / FOLLOW_UP
         if not (folder / "run.json").exists():
             return []
         follow = RunPass(folder)

@@ -15,10 +15,10 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from bench.analysis.decisions.crossover import Curves, crossovers, one_way
-from bench.analysis.decisions.verified import FOLDER, is_testable, plain_route, tokens_wanted
+from bench.analysis.decisions.verified import is_testable, plain_route, tokens_wanted
 from bench.analysis.statistics.arrival import measured_with_curves
 from bench.analysis.statistics.cells import same_tier
-from bench.journal import SCHEMA, Journal, read_entries, read_info
+from bench.journal import FOLLOW_UP, SCHEMA, Journal, read_entries, read_info
 from bench.plan.estimate import PlanEstimate, words
 from bench.plan.times import RouteModel, learn
 from bench.plan.trials import plan
@@ -85,7 +85,7 @@ async def verify(
     time; `None`: what the suite's budget leaves, without one as long as the run itself has taken.
     `folder`, `suite`: as for `bench.run.study.resume`, whose errors this raises.
     """
-    own = path / FOLDER
+    own = path / FOLLOW_UP
     if not (own / "run.json").exists():
         found = planned(path, budget_s)
         progress.notes.extend(found.lines())
@@ -97,11 +97,6 @@ async def verify(
         await resume(own, progress, folder=folder, suite=suite)
     finally:
         progress.path = path
-
-
-def is_planned(path: Path) -> bool:
-    """Whether a run has a follow-up, finished or not."""
-    return (path / FOLDER / "run.json").exists()
 
 
 def planned(path: Path, budget_s: float | None = None) -> FollowUp:
@@ -221,7 +216,7 @@ def _suite(base: Suite, wanted: Mapping[_Place, int]) -> Suite:
     routes = {route for route, _, _ in wanted}
     return structs.replace(
         base,
-        name=f"{base.name}-{FOLDER}",
+        name=f"{base.name}-{FOLLOW_UP}",
         tiers=tuple(tier for tier in base.tiers if any(tier == it for _, it, _ in wanted)),
         conditions=("cold",),
         output_tokens=max(wanted.values()),
@@ -237,7 +232,7 @@ def _info(base: RunInfo, found: FollowUp) -> RunInfo:
     names = {route.name for route in found.suite.routes}
     return RunInfo(
         schema=SCHEMA,
-        id=FOLDER,
+        id=FOLLOW_UP,
         created_at=utc_now(),
         nonce=secrets.token_hex(8),
         suite=found.suite,

@@ -12,9 +12,8 @@ from msgspec import structs
 from run_helpers import ctxbench_here, exchanges, only_run, suite_text
 
 from bench.analysis.decisions.crossover import crossovers, one_way
-from bench.analysis.decisions.verified import FOLDER
 from bench.api import load
-from bench.journal import Journal, read_info
+from bench.journal import FOLLOW_UP, Journal, read_info
 from bench.plan.suite import parse_suite
 from bench.plan.times import learn
 from bench.records import Event, Measurement, RunInfo, ServerFacts, Verdict
@@ -87,7 +86,7 @@ def test_a_long_trial_on_each_route_shows_where_an_extrapolated_crossover_is(
     assert found.crossover.extrapolation is not None and found.crossover.extrapolation > 1
     assert found.output_tokens is not None and TRUE_TOKENS / 1.6 < found.output_tokens < TRUE_TOKENS * 1.6
     # the plan: one cold prompt a route, twice the prediction on both; told before, with its cost
-    plan = read_info(run / FOLDER).plan
+    plan = read_info(run / FOLLOW_UP).plan
     assert sorted((one.route, one.condition) for one in plan) == [("mtp2", "cold"), ("plain", "cold")]
     assert {one.output_tokens for one in plan} == {-int(-2.0 * predicted // 1)}
     assert "2 more trials, about" in said.stderr and "of at most 60 min" in said.stderr
@@ -100,7 +99,7 @@ def test_a_long_trial_on_each_route_shows_where_an_extrapolated_crossover_is(
     assert [one["verified"]["output_tokens"] for one in json.loads(told.stdout)] == [found.output_tokens] * 2
     # nothing of it is in the run's own numbers, and no prompt is sent twice
     assert {m.output_tokens for m in load(run).measurements} == {32}
-    assert not {e.prompt.salt for e in exchanges(run)} & {e.prompt.salt for e in exchanges(run / FOLDER)}
+    assert not {e.prompt.salt for e in exchanges(run)} & {e.prompt.salt for e in exchanges(run / FOLLOW_UP)}
 
 
 def test_a_follow_up_that_was_cut_off_goes_on_with_the_run(suite: Path, tmp_path: Path) -> None:
@@ -123,13 +122,13 @@ def test_a_follow_up_that_was_cut_off_goes_on_with_the_run(suite: Path, tmp_path
     with pytest.raises(Cut):
         asyncio.run(verify(run, progress, folder=suite.parent, budget_s=3600))
     assert progress.path == run  # whoever cut it off is told to resume the run, not its follow-up
-    plan = read_info(run / FOLDER).plan
-    assert not exchanges(run / FOLDER)
+    plan = read_info(run / FOLLOW_UP).plan
+    assert not exchanges(run / FOLLOW_UP)
     # the plan is there already, so neither option is needed again
     again = ctxbench_here(["run", str(suite), "--resume", str(run), "--no-report"], tmp_path)
     assert again.returncode == 0, again.stderr
-    assert read_info(run / FOLDER).plan == plan
-    assert [e.trial for e in exchanges(run / FOLDER)] == list(plan)
+    assert read_info(run / FOLLOW_UP).plan == plan
+    assert [e.trial for e in exchanges(run / FOLLOW_UP)] == list(plan)
     assert load(run).verified()[0].reached == plan[0].output_tokens
 
 

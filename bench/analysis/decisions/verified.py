@@ -20,8 +20,6 @@ from bench.analysis.statistics.bootstrap import Floats
 from bench.analysis.statistics.cells import Cell, by_cell, column, labelled, same_tier, usable
 from bench.records import Crossover, Measurement
 
-FOLDER = "verify"
-"""Folder of a run that holds its follow-up: a run directory of its own."""
 REACH = 1.2
 """Output tokens of a follow-up trial, in multiples of the predicted crossover."""
 NEAR = 0.2
