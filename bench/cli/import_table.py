@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from bench.records import Measurement
 
 MAX_BYTES = 256 * 1024 * 1024
-
-
 _AUTO = "auto"
 
 
