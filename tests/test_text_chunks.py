@@ -25,6 +25,13 @@ def test_a_stream_without_events_has_no_text() -> None:
     assert len(Chunks().text.places) == len(Chunks().text.at_ns) == 0
 
 
+def test_gaps_between_events_with_text_stand_in_order_of_size() -> None:
+    stream = Chunks(at_ns=(1, 10, 40, 40, 45, 99), chars=(0, 2, 2, 2, 2, 0), kinds="ecccce")
+    assert stream.gaps_ns.tolist() == [0, 5, 30]
+    assert Chunks(at_ns=(10,), chars=(5,), kinds="c").gaps_ns.tolist() == []
+    assert Chunks().gaps_ns.tolist() == []
+
+
 def test_arrays_are_made_once_and_are_no_part_of_the_record() -> None:
     plain = msgspec.json.encode(MIXED)
     twin = msgspec.json.decode(plain, type=Chunks)

@@ -48,14 +48,22 @@ class Chunks(Struct, frozen=True, kw_only=True, dict=True):
         import numpy as np
 
         chars = np.array(self.chars, dtype=np.int64)
-        places = np.flatnonzero(chars > 0)
+        places = (chars > 0).nonzero()[0]
         counted = len(self.tokens) == len(self.at_ns)
         return TextChunks(
             places=places,
-            at_ns=np.array(self.at_ns, dtype=np.int64)[places],
-            chars=chars[places],
-            tokens=np.array(self.tokens, dtype=np.int64)[places] if counted else None,
+            at_ns=np.array(self.at_ns, dtype=np.int64).take(places),
+            chars=chars.take(places),
+            tokens=np.array(self.tokens, dtype=np.int64).take(places) if counted else None,
         )
+
+    @cached_property
+    def gaps_ns(self) -> NDArray[np.int64]:
+        """The times between events with text, shortest first; made once like `text`."""
+        at_ns = self.text.at_ns
+        gaps = at_ns[1:] - at_ns[:-1]
+        gaps.sort()
+        return gaps
 
 
 class Usage(Struct, frozen=True, kw_only=True):

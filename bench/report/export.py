@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import re
 from functools import cache, lru_cache
 from importlib.util import find_spec
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -29,6 +29,7 @@ LEADING = (
 
 _NESTED = {"sources", "absent", "failure", "verdict", "acceptance_per_position", "window"}
 _TRUTH = {True: "true", False: "false"}
+_QUOTED = re.compile(r'[",\r\n]')
 
 
 class RunLine(Struct, frozen=True, kw_only=True):
@@ -131,7 +132,7 @@ def table(content: Content) -> Table:
     """All measurements as flat columns, in run order."""
     rows = content.everything
     plain = [name for name in Measurement.__struct_fields__ if name not in _NESTED]
-    made: Table = {name: [getattr(one, name) for one in rows] for name in plain}
+    made: Table = {name: list(map(attrgetter(name), rows)) for name in plain}
     made |= _of_speculation(content)
     made |= {
         "prefix_queries": [one.prompt_tokens if one.cached_tokens is not None else None for one in rows],
@@ -172,11 +173,8 @@ def measurements_csv(content: Content, made: Table | None = None) -> str:
     `table`, where that is there already.
     """
     made = table(content) if made is None else made
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(made)
-    writer.writerows(zip(*map(_csv_cells, made.values()), strict=True))
-    return out.getvalue()
+    lines = zip(*([name, *_csv_cells(values)] for name, values in made.items()), strict=True)
+    return "".join(f"{','.join(line)}\n" for line in lines)
 
 
 def summary_file(content: Content) -> SummaryFile:
@@ -272,12 +270,24 @@ def _greedy(one: Equivalence) -> GreedyLine:
     )
 
 
-def _csv_cells(values: list[Any]) -> list[Any]:
-    """A column as CSV has it. Each distinct text is looked at once: most columns repeat a few."""
-    texts = {value: csv_text(value) for value in set(values) if isinstance(value, str)}
-    if not texts:
-        return [_TRUTH[value] if isinstance(value, bool) else value for value in values]
-    return [texts[value] if isinstance(value, str) else value for value in values]
+def _csv_cells(values: list[Any]) -> list[str]:
+    """A column as CSV has it, of one kind but for what is missing. Each distinct value is looked at once:
+    most columns repeat a few. Fractions are left alone: whole ones among them equal others."""
+    if float in set(map(type, values)):
+        return ["" if value is None else repr(value) for value in values]
+    cells = {value: _csv_cell(value) for value in set(values)}
+    return [cells[value] for value in values]
+
+
+def _csv_cell(value: str | bool | int | None) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return _TRUTH[value]
+    if isinstance(value, int):
+        return str(value)
+    text = csv_text(value)
+    return '"' + text.replace('"', '""') + '"' if _QUOTED.search(text) else text
 
 
 def _positions(shares: tuple[float, ...] | None) -> str | None:

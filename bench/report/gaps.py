@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.records import Chunks
 
@@ -17,19 +18,20 @@ class GapCounts:
     """How many gaps fell into each bin of `EDGES_S` (the outer bins take what lies outside)."""
 
     def __init__(self) -> None:
-        self.counts = np.zeros(len(EDGES_S) - 1, dtype=np.int64)
+        self.total = 0
+        """Gaps counted."""
+        self._below = np.zeros(len(EDGES_S) - 2, dtype=np.int64)  # each inner border
 
     @property
-    def total(self) -> int:
-        """Gaps counted."""
-        return int(self.counts.sum())
+    def counts(self) -> NDArray[np.int64]:
+        """Gaps in each bin."""
+        return np.diff(self._below, prepend=0, append=self.total)
 
     def add(self, chunks: Chunks) -> None:
         """Counts the gaps between the text chunks of one stream."""
-        at_ns = chunks.text.at_ns
-        gaps = (at_ns[1:] - at_ns[:-1]) / 1e9
-        places = np.searchsorted(EDGES_S[1:-1], gaps, side="right")
-        self.counts += np.bincount(places, minlength=len(self.counts))
+        # Some hundred borders among gaps in order are found faster than each gap among the borders.
+        self._below += (chunks.gaps_ns / 1e9).searchsorted(EDGES_S[1:-1])
+        self.total += len(chunks.gaps_ns)
 
     @classmethod
     def merge(cls, parts: Iterable[dict[str, Self]]) -> dict[str, Self]:
@@ -37,5 +39,7 @@ class GapCounts:
         merged: dict[str, Self] = {}
         for part in parts:
             for route, counts in part.items():
-                merged.setdefault(route, cls()).counts += counts.counts
+                whole = merged.setdefault(route, cls())
+                whole._below += counts._below
+                whole.total += counts.total
         return merged

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,13 @@ def arrow(values: Sequence[Any]) -> Any:
 
     Raises `TypeError` for other values.
     """
-    kinds = {type(value) for value in values} - {type(None)}
+    kinds = set(map(type, values))
+    nulls = None
+    if NoneType in kinds:
+        kinds.remove(NoneType)
+        nulls = _bits(np.array([value is not None for value in values]))
     if not kinds:
         return pa.nulls(len(values))
-    known = np.array([value is not None for value in values])
-    nulls = None if known.all() else _bits(known)
     if kinds == {str}:
         return _texts(values, nulls)
     if kinds == {bool}:
@@ -42,8 +45,9 @@ def arrow(values: Sequence[Any]) -> Any:
     if not kinds <= {int, float}:
         raise TypeError(f"a column of {', '.join(sorted(kind.__name__ for kind in kinds))}")
     kind, dtype = (pa.float64(), np.float64) if float in kinds else (pa.int64(), np.int64)
-    numbers = np.array([0 if value is None else value for value in values], dtype=dtype)
-    return pa.Array.from_buffers(kind, len(values), [nulls, pa.py_buffer(numbers)])
+    numbers = values if nulls is None else [0 if value is None else value for value in values]
+    data = pa.py_buffer(np.array(numbers, dtype=dtype))
+    return pa.Array.from_buffers(kind, len(values), [nulls, data])
 
 
 def _texts(values: Sequence[str | None], nulls: Any) -> Any:

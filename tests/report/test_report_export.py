@@ -42,6 +42,17 @@ def test_missing_is_an_empty_cell_and_never_a_number() -> None:
     assert rows[0]["failure"] == "refused: nobody listens on 127.0.0.1:8000"
 
 
+def test_texts_are_quoted_as_the_csv_module_quotes_them() -> None:
+    refused = samples.failed(message='the port, "8000", is closed')
+    text = export.measurements_csv(samples.content((refused, samples.failed(message="nobody listens"))))
+    rows = list(csv.reader(io.StringIO(text)))
+    again = io.StringIO()
+    csv.writer(again, lineterminator="\n").writerows(rows)
+    assert text == again.getvalue()
+    failures = [row[rows[0].index("failure")] for row in rows[1:]]
+    assert failures == ['refused: the port, "8000", is closed', "refused: nobody listens"]
+
+
 def test_every_measured_field_has_a_column() -> None:
     names = set(export.columns())
     nested = {"sources", "absent", "verdict", "window"}

@@ -61,8 +61,8 @@ def times(exchange: Exchange, output_tokens: int | None, served_s: float | None 
     absent = {} if why is None else {"decode_tok_s": why, "tpot_s": why}
     if why is not None and (count < 2 or hidden_s is not None):
         absent["icl_p50_s"] = why
-    steps_ns = text.at_ns[1:] - text.at_ns[:-1]
-    gaps = np.sort(steps_ns / NS if hidden_s is None else steps_ns[:0])
+    gaps_ns = exchange.chunks.gaps_ns
+    gaps = gaps_ns / NS if hidden_s is None else gaps_ns[:0]
     return Times(
         ttft_s=at[first] / NS,
         first_response_s=first_response,
@@ -76,7 +76,7 @@ def times(exchange: Exchange, output_tokens: int | None, served_s: float | None 
         icl_max_s=_quantile(gaps, 1.0),
         hidden_s=hidden_s,
         unseen_tail=tail,
-        arrivals=1 + int(np.count_nonzero(steps_ns)),
+        arrivals=1 + int(np.count_nonzero(gaps_ns)),
         absent=absent,
     )
 
