@@ -18,13 +18,11 @@ _CLOCKED = {"ttft_s", "total_s", "decode_tok_s", "tpot_s", "icl_p50_s", "icl_p99
 
 def witnesses(measurements: tuple[Measurement, ...], key: str) -> str:
     """Where a quantity was read, over several measurements; empty when nobody has it."""
-    having = [m for m in measurements if getattr(m, key) is not None]
-    own, parts = (key,), _MADE_OF.get(key, ())
-    found: dict[str, set[str]] = {name: set() for name in (*own, *parts)}
-    for sources in [m.sources for m in having]:
-        for name in own if key in sources else parts:
-            if name in sources:
-                found[name].add(sources[name])
+    having = [m.sources for m in measurements if getattr(m, key) is not None]
+    found = {key: {sources[key] for sources in having if key in sources}}
+    indirect = [sources for sources in having if key not in sources] if key in _MADE_OF else []
+    for name in _MADE_OF.get(key, ()):
+        found[name] = {sources[name] for sources in indirect if name in sources}
     texts = {_label(name, key) + visible(text, 120) for name, texts in found.items() for text in texts}
     ours = having and key in _CLOCKED and not found[key]
     return ", ".join([*([CLOCK] if ours else []), *sorted(texts)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from operator import attrgetter
 
 import numpy as np
 from msgspec import structs
@@ -26,6 +27,8 @@ def text_keys(rows: Sequence[Measurement]) -> list[str | None]:
     A replay has its cold prompt's hash. A salted twin has another one; it belongs to the cold prompt of
     its repeat, where that is one of the rows, and not several.
     """
+    if not any(row.condition == "salted" for row in rows):
+        return [row.pair for row in rows]
     plain: dict[_Group, set[str]] = defaultdict(set)
     for row in rows:
         if row.pair is not None and row.condition != "salted":
@@ -79,8 +82,7 @@ class Texts:
 
     def values(self, field: str) -> Floats:
         """One field of every row, NaN where it is absent."""
-        values = (getattr(row, field) for row in self.rows)
-        return np.array([np.nan if value is None else value for value in values], dtype=float)
+        return np.array(list(map(attrgetter(field), self.rows)), dtype=float)
 
     def median(self, field: str) -> Estimate | None:
         """Median over texts with its spread; `None` where no row has the field."""
