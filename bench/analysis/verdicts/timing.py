@@ -132,7 +132,6 @@ def repeats_one_piece(text: str, least: int = 64, longest: int = 24) -> str | No
     `least` times in a row; None for text that goes on."""
     half = text[len(text) // 2 :]
     for size in range(1, min(longest, len(half) // least) + 1):
-        piece = half[-size:]
-        if half == (piece * (len(half) // size + 1))[-len(half) :]:
-            return piece
+        if half[size:] == half[:-size]:
+            return half[-size:]
     return None
