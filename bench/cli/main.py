@@ -15,6 +15,7 @@ import sys
 
 import click
 
+from bench.cli.collector import seldom
 from bench.cli.command import Group
 from bench.cli.interrupt import INTERRUPTED
 from bench.errors import BenchError
@@ -68,7 +69,8 @@ def main() -> None:
     # of the 144 ms that it takes to end after a run, 120 ms. What is frozen it leaves alone. Neither what
     # stands in `atexit`, finalizers of temporary folders too, nor the flush of open files needs that search.
     atexit.register(gc.freeze)
-    code = _exit_code()
+    with seldom():
+        code = _exit_code()
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bench.cli.collector import frozen
 from bench.cli.command import PATH, argument, command
 from bench.cli.finish import Finishing
 from bench.cli.interrupt import INTERRUPTED, ended_in_order
@@ -249,7 +250,7 @@ def execute(
 
     progress = Progress()
     try:
-        with shown(progress, quiet=quiet), ended_in_order():
+        with shown(progress, quiet=quiet), ended_in_order(), frozen():
             path = run_loop(work(progress))
     except KeyboardInterrupt:
         if progress.path is not None:
