@@ -4,8 +4,9 @@
 
 Waves of 32 requests, released together: some 1 s to the first token, then 256 tokens at 100 tokens a
 second in chunks of 1 to 5. The server's own time is the time in which it had a request, the check's
-small one included: from the arrival to the last chunk, as its `/truth` says. What is beyond it is
-everything else: starting, composing prompts, checks, settling, the journal. The report is made
+small one included, or was making a page, a list of models or tokens for us: from the arrival to the last
+byte, as its `/truth` says. What is beyond it is everything else: starting, composing prompts, checks,
+settling, the journal. The report is made
 afterwards by a command of its own.
 """
 
@@ -129,13 +130,16 @@ def run_study(folder: Path, base_url: str, waves: int, together: int) -> list[di
     measured = spent.run("run", str(suite), "--results", str(results), "--no-report", "--quiet")
     [path] = [each for each in results.iterdir() if each.is_dir()]
     reported = spent.run("report", str(path))
-    served = run(told(base_url))["requests"]
+    truths = run(told(base_url))
+    served = truths["requests"]
     truth = [one for one in served if one["max_tokens"] == OUTPUT]
     exchanges = [one for one in read_entries(path) if isinstance(one, Exchange) and one.purpose == "trial"]
     assert len(exchanges) == len(truth) == waves * together, (len(exchanges), len(truth))
     assert all(one.failure is None for one in exchanges)
     truth.sort(key=lambda one: one["arrived_ns"])
-    server_s = busy_s(served)
+    server_s = busy_s(
+        [*map(generated, served), *((one["arrived_ns"], one["sent_ns"]) for one in truths["pages"])]
+    )
     errors_ms = np.array(ttft_errors_ms(exchanges, truth))
     nothing = {"server_s": 0.0, "beyond_server_s": 0.0, "ttft_mean_error_ms": 0.0, "ttft_p99_error_ms": 0.0}
     return [
@@ -152,13 +156,17 @@ def run_study(folder: Path, base_url: str, waves: int, together: int) -> list[di
     ]
 
 
-def busy_s(served: list[Any]) -> float:
-    """Seconds in which at least one request had arrived and not yet sent its last chunk."""
+def generated(truth: Any) -> tuple[int, int]:
+    """When a generation request had arrived, and when its last chunk was sent."""
+    return truth["arrived_ns"], max(truth["chunk_sent_ns"], default=truth["arrived_ns"])
+
+
+def busy_s(spans: list[tuple[int, int]]) -> float:
+    """Seconds in which at least one request had arrived and was not yet answered; spans in nanoseconds."""
     busy_ns, until_ns = 0, 0
-    for one in sorted(served, key=lambda one: one["arrived_ns"]):
-        last_ns = max(one["chunk_sent_ns"], default=one["arrived_ns"])
-        busy_ns += max(0, last_ns - max(one["arrived_ns"], until_ns))
-        until_ns = max(until_ns, last_ns)
+    for arrived_ns, answered_ns in sorted(spans):
+        busy_ns += max(0, answered_ns - max(arrived_ns, until_ns))
+        until_ns = max(until_ns, answered_ns)
     return busy_ns / 1e9
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -298,6 +299,19 @@ def test_truth_tells_when_each_chunk_was_due_and_handed_over(server: Client) -> 
     assert (due[0] - told["arrived_ns"]) / 1e9 == pytest.approx(told["ttft_s"], abs=1e-6)
     assert told["full_ttft_s"] == pytest.approx(told["ttft_s"] * 500)
     assert (due[-1] - told["arrived_ns"]) / 1e9 == pytest.approx(told["total_s"], abs=1e-6)
+
+
+def test_truth_tells_when_every_other_request_came_and_was_answered() -> None:
+    with simulator("toy") as client:
+        before_ns = time.monotonic_ns()
+        client.get("/v1/models")
+        client.get("/metrics")
+        client.get("/nowhere")
+        after_ns = time.monotonic_ns()
+        pages = client.get("/truth").json()["pages"]
+    assert [page["path"] for page in pages] == ["/v1/models", "/metrics", "/nowhere"]
+    times = [time_ns for page in pages for time_ns in (page["arrived_ns"], page["sent_ns"])]
+    assert [before_ns, *times, after_ns] == sorted([before_ns, *times, after_ns])
 
 
 def test_a_client_that_leaves_frees_its_place() -> None:

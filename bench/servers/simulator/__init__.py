@@ -26,11 +26,12 @@ from __future__ import annotations
 from .faults import FAULTS, Fault
 from .profiles import Profile, load_profile, profile_names
 from .server import Simulator, serve_forever, start
-from .truth import RequestTruth, TokenizeTruth, Truth
+from .truth import PageTruth, RequestTruth, TokenizeTruth, Truth
 
 __all__ = [
     "FAULTS",
     "Fault",
+    "PageTruth",
     "Profile",
     "RequestTruth",
     "Simulator",

@@ -25,10 +25,11 @@ from .dialect import ChatRequest, CompletionRequest, DetokenizeRequest, Rejected
 from .reply import Answer, Gone, Hangs, Resets, Send
 from .sequence import Emission
 from .tokens import render_chat
-from .truth import RequestTruth, TokenizeTruth
+from .truth import PageTruth, RequestTruth, TokenizeTruth
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Scope = MutableMapping[str, Any]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Connection:
@@ -45,6 +46,7 @@ class Connection:
 Connections = dict[tuple[str, int], Connection]
 _SLOW_S = 2.0
 _BODY_LIMIT = 64 * 2**20
+_PATH_LIMIT = 200
 _HTML = "<html><head><title>413 Request Entity Too Large</title></head><body>nginx</body></html>"
 
 
@@ -279,6 +281,7 @@ def make_app(core: Core, connections: Connections) -> Starlette:
     )
     if "loading" in core.faults:
         app.add_middleware(Loading)
+    app.add_middleware(Noting, core=core, connections=connections)
     return app
 
 
@@ -293,10 +296,28 @@ async def _detail(request: Request, error: Exception) -> Response:
     return JSONResponse({"detail": detail}, status)
 
 
+class Noting:
+    """Notes when every request came and was answered that generates nothing, but for `/truth`."""
+
+    def __init__(self, app: App, core: Core, connections: Connections) -> None:
+        self.app, self.core, self.connections = app, core, connections
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if scope["type"] != "http" or path == "/truth" or path.endswith("/completions"):
+            await self.app(scope, receive, send)
+            return
+        connection = self.connections.get(tuple(scope.get("client") or ("", 0)))
+        arrived_ns = (connection and connection.head_ns) or self.core.clock_ns()
+        await self.app(scope, receive, send)
+        told = PageTruth(path=path[:_PATH_LIMIT], arrived_ns=arrived_ns, sent_ns=self.core.clock_ns())
+        self.core.ledger.pages.append(told)
+
+
 class Loading:
     """503 for the first requests; `/truth` is always there."""
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], refused: int = 3) -> None:
+    def __init__(self, app: App, refused: int = 3) -> None:
         self.app, self.left = app, refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -262,4 +262,5 @@ class Core:
             restarts=self.restarts,
             requests=list(self.ledger.requests),
             tokenize=list(self.ledger.tokenize),
+            pages=list(self.ledger.pages),
         )

@@ -66,6 +66,14 @@ class TokenizeTruth(Struct, kw_only=True):
     sent_ns: int
 
 
+class PageTruth(Struct, kw_only=True):
+    """Any other request: a page, a list of models, ..., `/tokenize` too."""
+
+    path: str
+    arrived_ns: int
+    sent_ns: int
+
+
 class Truth(Struct, kw_only=True):
     """The whole page."""
 
@@ -78,6 +86,7 @@ class Truth(Struct, kw_only=True):
     restarts: int = 0
     requests: list[RequestTruth] = field(default_factory=list)
     tokenize: list[TokenizeTruth] = field(default_factory=list)
+    pages: list[PageTruth] = field(default_factory=list)
 
 
 class Ledger:
@@ -86,3 +95,4 @@ class Ledger:
     def __init__(self, kept: int = 2000) -> None:
         self.requests: deque[RequestTruth] = deque(maxlen=kept)
         self.tokenize: deque[TokenizeTruth] = deque(maxlen=kept)
+        self.pages: deque[PageTruth] = deque(maxlen=kept)
