@@ -59,11 +59,13 @@ async def start(order: Order, progress: Progress) -> Path:
         for name in stage.first():
             await stage.open(name)
         sessions = stage.sessions
-        checks = await check(suite, sessions, order)
+        # While servers answer: what the client is made of takes a look at a dozen files.
+        checks, facts = await asyncio.gather(check(suite, sessions, order), asyncio.to_thread(environment))
         failed = [one for one in checks if one.state == "fail"]
         if failed and not order.force:
             raise failed[0].error()
         info = describe(order, suite, sessions, path=new_run_path(order.results, suite), checks=checks)
+        info = msgspec.structs.replace(info, environment=facts)
         progress.enter("composing", time.monotonic_ns())
         made = await composers(info, sessions, folder=order.folder)
         expected = await expect(order, info, sessions, made)
@@ -87,7 +89,7 @@ async def start(order: Order, progress: Progress) -> Path:
 def describe(
     order: Order, suite: Suite, sessions: Mapping[str, Session], *, path: Path, checks: Sequence[Check] = ()
 ) -> RunInfo:
-    """What run.json will say, before prompts are composed and a budget is applied."""
+    """What run.json will say, but for the client; before prompts are composed and a budget is applied."""
     kept, text = recorded(suite, order.suite_text, order.folder)
     return RunInfo(
         schema=SCHEMA,
@@ -98,7 +100,6 @@ def describe(
         suite_text=text,
         plan=plan(suite, over_limits(suite, sessions)),
         facts={name: session.facts for name, session in sessions.items()},
-        environment=environment(),
         notes=_notes(suite, checks),
     )
 
