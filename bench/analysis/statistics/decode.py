@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from statistics import median
 
 import numpy as np
 from msgspec import Struct
@@ -116,7 +117,7 @@ def stream_slope(streams: Sequence[tuple[Floats, Floats]]) -> Estimate | None:
 
 def mean_context(rows: Sequence[Measurement]) -> float:
     """Prompt plus half the output, median over trials."""
-    return float(np.median([(row.prompt_tokens or row.tier) + (row.output_tokens or 0) / 2 for row in rows]))
+    return median((row.prompt_tokens or row.tier) + (row.output_tokens or 0) / 2 for row in rows)
 
 
 def _context(point: tuple[float, Floats]) -> float:
