@@ -49,8 +49,12 @@ class SseParser:
 
     def feed(self, data: bytes) -> list[SseEvent]:
         """The events that `data` completes, in order."""
+        inside = self._is_inside_an_event()
+        if not inside and _is_one_event(data):
+            self._first = False
+            return [SseEvent("", data[6:-2].decode("utf-8", "replace"))]
         events: list[SseEvent] = []
-        if self._is_inside_an_event():
+        if inside:
             # Up to the end of that event line by line; what follows is often of the plain kind.
             end = data.find(b"\n\n") + 2
             if end < 2:
@@ -75,9 +79,6 @@ class SseParser:
         """
         if self._is_inside_an_event() or not data.startswith(b"data: ") or b"\r" in data:
             return None
-        if data.find(b"\n") == len(data) - 2:  # one event, and it ends with a blank line
-            self._first = False
-            return [SseEvent("", data[6:-2].decode("utf-8", "replace"))]
         blocks = data.decode("utf-8", "replace").split("\n\n")
         count = len(blocks) - 1  # behind the last blank line stands nothing
         if data.count(b"\n") != 2 * count or data.count(b"\n\ndata: ") != count - 1:
@@ -150,3 +151,13 @@ class SseParser:
         self._data = []
         self._event = b""
         return SseEvent(event, data.decode("utf-8", "replace"), complete)
+
+
+def _is_one_event(data: bytes) -> bool:
+    """Whether `data` is a single plain event and nothing else, as most reads of a paced stream are."""
+    return (
+        data.startswith(b"data: ")
+        and data.find(b"\n") == len(data) - 2
+        and data.endswith(b"\n")
+        and b"\r" not in data
+    )
