@@ -237,6 +237,14 @@ def _once(exchange: Exchange, line: bytes, number: int, seen: set[tuple[int, int
     return exchange
 
 
+def journal_bytes(path: Path) -> int:
+    """Size of a run's journal; 0 where there is none to be read."""
+    try:
+        return (path / _JOURNAL).stat().st_size
+    except OSError:
+        return 0
+
+
 def read_run(path: Path, *, reads: bool = True) -> tuple[RunInfo, Iterator[Entry]]:
     """`read_info` and `read_entries` of one run directory."""
     return read_info(path), read_entries(path, reads=reads)

@@ -80,11 +80,12 @@ class _Asked(NamedTuple):
 
 def _report_runs(runs: list[Path], folder: Path, asked: _Asked) -> None:
     from bench.report.content import collect
+    from bench.report.painter import painting
     from bench.report.write import write_content
 
-    with _no_collector():
+    with _no_collector(), painting(runs if asked.plots else ()) as draw:
         content = collect(runs, asked.base, asked.reuse)
-        written = write_content(content, folder, plots=asked.plots)
+        written = write_content(content, folder, plots=asked.plots, draw=draw)
     _print(content, as_json=asked.as_json, show_all=asked.show_all)
     _say_where(folder, written)
 

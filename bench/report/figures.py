@@ -16,14 +16,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from bench.analysis.verdicts.firstreplay import is_first_miss
 from bench.records import Crossover, Measurement
 from bench.report import style
 from bench.report.choice import spans
 from bench.report.content import Content
+from bench.report.shown import State, state_of, valid_of
 from bench.report.words import laws, tokens
 
-State = Literal["cold", "replay"]
 MANY_POINTS = 300
 MOST_TICKS = 8
 MOST_CROSSINGS = 4
@@ -195,15 +194,6 @@ def dots(axis: Axes, points: Sequence[tuple[float, float]], color: str, marker: 
         xs, ys = zip(*points, strict=True)
         options = {"alpha": 0.85, "rasterized": len(points) > MANY_POINTS, **options}
         axis.plot(xs, ys, color=color, marker=marker, linestyle="", **options)
-
-
-def valid_of(content: Content) -> list[Measurement]:
-    """What is drawn: a first replay that missed is neither cold nor a replay that hits."""
-    return [one for one in content.measurements if one.verdict.valid and not is_first_miss(one)]
-
-
-def state_of(one: Measurement) -> State:
-    return "replay" if one.condition == "replay" else "cold"
 
 
 def tiers_of(content: Content) -> list[int]:

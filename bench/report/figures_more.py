@@ -25,9 +25,9 @@ from bench.report.figures import (
     thousands,
     tier_axis,
     tiers_of,
-    valid_of,
 )
 from bench.report.gaps import EDGES_S
+from bench.report.shown import valid_of
 
 
 def acceptance(content: Content) -> Figure | None:

@@ -10,12 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from bench.records import Measurement
 from bench.report import style
 from bench.report.content import Content
 from bench.report.detail import Detail
 from bench.report.escape import visible
-from bench.report.figures import few_ticks, state_of, valid_of
+from bench.report.figures import few_ticks
+from bench.report.shown import shown_exchange, shown_wave
 
 FEW = 20
 """Up to so many samples each is shown as a point: one alone makes no line."""
@@ -23,7 +23,7 @@ FEW = 20
 
 def timeline(content: Content) -> Figure | None:
     """One exchange in time: when text arrived, and how full the KV cache was."""
-    detail = _showcase(content)
+    detail = shown_exchange(content)
     if detail is None:
         return None
     return _drawn(
@@ -33,7 +33,7 @@ def timeline(content: Content) -> Figure | None:
 
 def wave(content: Content) -> Figure | None:
     """Requests released together: when the text of each arrived, and how full the KV cache was."""
-    details = _shown_wave(content)
+    details = shown_wave(content)
     if not details:
         return None
     title = f"{len(details)} requests released together: {details[0].trial_id.partition('@')[0]}"
@@ -94,40 +94,3 @@ def _usage(axis: Axes, details: Sequence[Detail]) -> list[Line2D]:
     other.grid(visible=False)
     other.spines["right"].set_visible(True)
     return [Line2D([], [], label="KV cache in use", **look)]
-
-
-def _showcase(content: Content) -> Detail | None:
-    """A valid exchange at the longest tier, with samples if there are any; the first such."""
-    good = {(m.source, m.trial_id, m.attempt): m for m in valid_of(content)}
-    shown = [d for d in content.details if _key(d) in good and d.first_text_s is not None]
-    if not shown:
-        return None
-
-    def rank(detail: Detail) -> tuple[int, bool, bool]:
-        one = good[_key(detail)]
-        return one.tier, any(use is not None for use in detail.kv_usage), state_of(one) == "cold"
-
-    return max(shown, key=rank)
-
-
-def _shown_wave(content: Content) -> list[Detail]:
-    """The requests of the largest valid wave at the longest tier; the first such. Empty without one."""
-    details = {_key(one): one for one in content.details if one.first_text_s is not None}
-    waves: dict[tuple[str, str], list[Measurement]] = {}
-    for one in content.waves:
-        if one.window is not None and one.verdict.valid:
-            waves.setdefault((one.source, one.window.id), []).append(one)
-    best: list[Detail] = []
-    reach = (0, 0)
-    for members in waves.values():
-        keys = [(one.source, one.trial_id, one.attempt) for one in members]
-        found = [details[key] for key in keys if key in details]
-        size = (members[0].tier, len(found))
-        one_unit = len({detail.curve_unit for detail in found}) == 1
-        if len(found) == members[0].concurrency and one_unit and size > reach:
-            best, reach = found, size
-    return best
-
-
-def _key(one: Detail) -> tuple[str, str, int]:
-    return one.source, one.trial_id, one.attempt

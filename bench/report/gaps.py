@@ -17,20 +17,21 @@ EDGES_S = np.logspace(-5, 3, 161)
 class GapCounts:
     """How many gaps fell into each bin of `EDGES_S` (the outer bins take what lies outside)."""
 
-    def __init__(self) -> None:
-        self.total = 0
+    def __init__(self, total: int = 0, below: NDArray[np.int64] | None = None) -> None:
+        self.total = total
         """Gaps counted."""
-        self._below = np.zeros(len(EDGES_S) - 2, dtype=np.int64)  # each inner border
+        self.below = np.zeros(len(EDGES_S) - 2, dtype=np.int64) if below is None else below
+        """Those below each of the inner borders."""
 
     @property
     def counts(self) -> NDArray[np.int64]:
         """Gaps in each bin."""
-        return np.diff(self._below, prepend=0, append=self.total)
+        return np.diff(self.below, prepend=0, append=self.total)
 
     def add(self, chunks: Chunks) -> None:
         """Counts the gaps between the text chunks of one stream."""
         # Some hundred borders among gaps in order are found faster than each gap among the borders.
-        self._below += (chunks.gaps_ns / 1e9).searchsorted(EDGES_S[1:-1])
+        self.below += (chunks.gaps_ns / 1e9).searchsorted(EDGES_S[1:-1])
         self.total += len(chunks.gaps_ns)
 
     @classmethod
@@ -40,6 +41,6 @@ class GapCounts:
         for part in parts:
             for route, counts in part.items():
                 whole = merged.setdefault(route, cls())
-                whole._below += counts._below
+                whole.below += counts.below
                 whole.total += counts.total
         return merged

@@ -6,8 +6,8 @@ The trials travel as JSON that the page's own script turns into text nodes, neve
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
@@ -24,17 +24,19 @@ from bench.report.law_table import law_table
 from bench.report.levels import level_table
 from bench.report.machine import machine_table
 from bench.report.page import SOURCE_SHOWN, page
-from bench.report.plots import Plot
 from bench.report.quantities import QUANTITIES, TABLE
 from bench.report.setting import setting_rows
 from bench.report.style import inline_svg, looks
 from bench.report.told import Table, Told
 
+if TYPE_CHECKING:
+    from bench.report.painter import Plot
+
 EXCLUDED_SHOWN = 50
 
 
-def render(content: Content, plots: Sequence[Plot] = ()) -> str:
-    """The whole page."""
+def render(content: Content, plots: Iterable[Plot] = ()) -> str:
+    """The whole page. `plots` are looked at last: they may still be in the making."""
     return page("report.html.j2", {**_texts(content), "plots": [_plot(plot, content) for plot in plots]})
 
 

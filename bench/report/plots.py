@@ -7,34 +7,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
-from msgspec import Struct, structs
+from msgspec import structs
 
 from bench.report import figures, figures_more, figures_time, figures_winner, style
 from bench.report.content import Content
 from bench.report.escape import visible
+from bench.report.painter import Plot
 from bench.report.words import laws
 
-
-class Plot(Struct, frozen=True, kw_only=True):
-    """A plot in both formats."""
-
-    name: str
-    """File name without its ending."""
-    title: str
-    caption: str
-    """How to read it, in a sentence."""
-    png: bytes
-    svg: str
-
-
-Draw = Callable[[Content], Figure | None]
+Drawing = Callable[[Content], Figure | None]
 
 BY_TASK = {"total_latency", "winner_map", "decode", "acceptance"}
 """Plots of what depends on what is asked for: acceptance, and so decoding."""
 TASKS_DRAWN = 3
 """Tasks that get plots of their own; tables and crossovers have all of them."""
 
-PLOTS: dict[str, tuple[str, str, Draw]] = {
+PLOTS: dict[str, tuple[str, str, Drawing]] = {
     "total_latency": (
         "Total latency over output tokens",
         "Cold prompts. Solid: measured; dashed: extrapolated; ring: crossover, band: its spread.",

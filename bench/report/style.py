@@ -1,7 +1,8 @@
 """How plots look: one style, and a colour, a marker and a dash for each route, the same everywhere.
 
 The palette is Okabe and Ito's (2008), which people with any common colour vision can tell apart;
-markers and dashes say the same again for print.
+markers and dashes say the same again for print. Pages take colours from here without any plot, so matplotlib
+is loaded only where something is drawn.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from msgspec import Struct
 
 from bench.report.escape import visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c564b")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -97,6 +99,8 @@ def new_figure(
     columns: int = 1, size: tuple[float, float] = SIZE, **options: Any
 ) -> tuple[Figure, list[Axes]]:
     """A figure with a row of axes; call within `drawing()`."""
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=size, dpi=DPI, layout="constrained")
     axes = figure.subplots(1, columns, squeeze=False)
     return figure, list(axes[0])
@@ -138,6 +142,8 @@ def named(route: str) -> str:
 
 def drawing() -> Any:
     """The context in which figures are made and written."""
+    from matplotlib import rc_context
+
     return rc_context(RC)
 
 

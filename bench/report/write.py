@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bench.analysis.watch.journal import is_watch
 from bench.errors import JournalError
 from bench.journal import read_info, write_atomically
 from bench.report import export, markdown
 from bench.report.content import Content, collect
+from bench.report.painter import Draw, Plot, draw_here
 from bench.report.watch.content import WatchContent, collect_watch
-
-if TYPE_CHECKING:  # its pictures cost more to import than most reports to write
-    from bench.report.plots import Plot
 
 
 def write_report(run_dir: Path, *, plots: bool = True) -> list[Path]:
@@ -31,9 +28,11 @@ def write_report(run_dir: Path, *, plots: bool = True) -> list[Path]:
     return write_content(collect([run_dir]), run_dir, plots=plots)
 
 
-def write_content(content: Content, folder: Path, *, plots: bool = True) -> list[Path]:
-    """Writes a report on any content (several runs, for instance) into `folder`."""
-    return _write(files(content, plots=plots), folder)
+def write_content(
+    content: Content, folder: Path, *, plots: bool = True, draw: Draw = draw_here
+) -> list[Path]:
+    """Writes a report on any content (several runs, for instance) into `folder`. `draw`: see `painting`."""
+    return _write(files(content, plots=plots, draw=draw), folder)
 
 
 def write_watch(content: WatchContent, folder: Path, *, plots: bool = True) -> list[Path]:
@@ -68,21 +67,22 @@ def watch_files(content: WatchContent, *, plots: bool = True) -> Iterator[tuple[
     yield "report.html", render.html(content, pictures).encode()
 
 
-def files(content: Content, *, plots: bool = True) -> Iterator[tuple[str, bytes]]:
+def files(content: Content, *, plots: bool = True, draw: Draw = draw_here) -> Iterator[tuple[str, bytes]]:
     """Name within the report and bytes of each file; texts first."""
     from bench.report import html
-    from bench.report.plots import draw
 
     pictures = draw(content) if plots else []
-    yield "report.md", markdown.render(content, [plot.name for plot in pictures]).encode()
     table = export.table(content)
-    yield "measurements.csv", export.measurements_csv(content, table).encode()
-    yield "summary.json", export.summary_json(content)
+    rows, summary = export.measurements_csv(content, table).encode(), export.summary_json(content)
     parquet = export.measurements_parquet(content, table)
+    page = html.render(content, pictures).encode()
+    yield "report.md", markdown.render(content, [plot.name for plot in pictures]).encode()
+    yield "measurements.csv", rows
+    yield "summary.json", summary
     if parquet is not None:
         yield "measurements.parquet", parquet
     yield from _pictures(pictures)
-    yield "report.html", html.render(content, pictures).encode()
+    yield "report.html", page
 
 
 def _pictures(plots: Iterable[Plot]) -> Iterator[tuple[str, bytes]]:
