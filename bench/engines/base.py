@@ -332,7 +332,7 @@ def listed_model(probes: Probes) -> dict[str, Any]:
 
 def version_key(version: str | None) -> tuple[int, ...] | None:
     """`0.32.1.dev3+cpu` -> (0, 32, 1); None when there is no number to compare."""
-    found = re.match(r"[^0-9]{0,2}(\d+(?:\.\d+)*)", version or "")
+    found = re.match(r"[^0-9]{0,2}(\d{1,9}(?:\.\d{1,9})*)(?!\d)", version or "")
     return tuple(int(part) for part in found[1].split(".")) if found else None
 
 

@@ -210,7 +210,7 @@ def _configured_speculation(probes: Probes) -> tuple[str | None, int | None]:
     if not found:
         return None, None
     method = re.search(r"method='([\w-]+)'", found[1])
-    count = re.search(r"num_spec(?:ulative)?_tokens=(\d+)", found[1])
+    count = re.search(r"num_spec(?:ulative)?_tokens=(\d{1,4})\b", found[1])
     return method[1] if method else None, int(count[1]) if count else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Sequence
 
@@ -32,8 +33,8 @@ class Sweep(Struct, frozen=True, kw_only=True):
 def numbers(text: str, option: str) -> tuple[int, ...]:
     """`0,2,4` -> the numbers. Raises `SuiteError` naming the option."""
     parts = [part.strip().replace("_", "") for part in text.split(",")]
-    if not all(part.isascii() and part.isdecimal() for part in parts):
-        raise SuiteError(f"{option} {text}: whole numbers with commas between them, e.g. 0,2,4")
+    if not all(re.fullmatch("[0-9]{1,12}", part) for part in parts):
+        raise SuiteError(f"{option} {text[:80]}: whole numbers with commas between them, e.g. 0,2,4")
     found = tuple(int(part) for part in parts)
     if len(set(found)) < len(found):
         raise SuiteError(f"{option} {text}: a number stands there twice")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -62,7 +63,7 @@ def parse_speculation(text: str) -> Speculation | None:
     if text == "none":
         return None
     method, _, k = text.partition(":")
-    if method != "ngram" or not k.isascii() or not k.isdecimal():
+    if method != "ngram" or not re.fullmatch("[0-9]{1,9}", k):
         raise SuiteError(f"--speculation {text}: allowed are none and ngram:K, e.g. ngram:4")
     if not 3 <= int(k) <= 64:
         raise SuiteError(f"--speculation {text}: K is 3 to 64 (with 1 or 2 llama.cpp never drafts)")

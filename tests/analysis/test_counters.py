@@ -174,6 +174,15 @@ def test_positions_in_any_order_and_number() -> None:
     assert found == (20, 19, 18, 0, 0, 0, 0, 0, 0, 0, 10)
     absurd = speculation(Deltas(values={"accepted_tokens_per_pos.999999999": 1.0}), {}, FACTS, None)
     assert absurd.per_position is None
+
+
+@pytest.mark.parametrize("label", ["²", "९" * 5000, "9" * 5000, "1.5", "+1", ""])
+def test_what_is_no_number_of_a_place_is_no_place(label: str) -> None:
+    values = {"accepted_tokens_per_pos.0": 7.0, f"accepted_tokens_per_pos.{label}": 3.0}
+    assert speculation(Deltas(values=values), {}, FACTS, None).per_position == (7,)
+
+
+def test_no_counters_by_place_are_no_places() -> None:
     assert speculation(Deltas(), {}, FACTS, None).per_position is None
 
 

@@ -105,6 +105,7 @@ def test_a_tier_within_a_thousandth_is_meant() -> None:
         ("ttft warm 1000 <= 1.05", "'warm' is not one of cold, salted, replay"),
         ("ttft cold many <= 1.05", "'many' is not a tier"),
         ("ttft cold 0 <= 1.05", "'0' is not a tier"),
+        (f"ttft cold {'9' * 5000} <= 1.05", "' is not a tier"),
         ("ttft cold 1000 <= nan", "'nan' is not a ratio"),
         ("ttft cold 1000 <= -1", "'-1' is not a ratio"),
     ],

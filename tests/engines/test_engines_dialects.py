@@ -156,6 +156,7 @@ def test_versions_compare_by_their_numbers() -> None:
     assert version_key("0.32.0+cpu") == (0, 32, 0)
     assert version_key("v0.8.5.post1") == (0, 8, 5)
     assert version_key("b11434-abc") == (11434,)
+    assert version_key("1." + "9" * 5000) == (1,) and version_key("9" * 5000) is None
     assert version_key("nightly") is None and version_key(None) is None
 
 

@@ -42,7 +42,7 @@ def test_llama_routes_start_our_own_command() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["", "0,,2", "two", "0,2,2", "-1", "²"])
+@pytest.mark.parametrize("text", ["", "0,,2", "two", "0,2,2", "-1", "²", "9" * 5000])
 def test_numbers_that_are_none(text: str) -> None:
     with pytest.raises(SuiteError, match="--mtp"):
         numbers(text, "--mtp")

@@ -9,6 +9,7 @@ be told, and the outcome says how many trials would settle it.
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -88,8 +89,8 @@ def parse_rule(text: str) -> Rule:
     if condition not in _CONDITIONS:
         raise SuiteError(f"rule {text!r}: {condition!r} is not one of {', '.join(_CONDITIONS)}")
     digits = tier.replace(",", "").replace("_", "")
-    if tier != "*" and not (digits.isascii() and digits.isdigit() and int(digits) > 0):
-        raise SuiteError(f"rule {text!r}: {tier!r} is not a tier in tokens, nor * for every tier")
+    if tier != "*" and not (re.fullmatch("[0-9]{1,12}", digits) and int(digits) > 0):
+        raise SuiteError(f"rule {text[:200]!r}: {tier[:80]!r} is not a tier in tokens, nor * for every tier")
     try:
         ratio = float(words[-1])
     except ValueError:

@@ -8,6 +8,7 @@ one that either page has in lines that cannot be read is unknown, and neither fe
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -223,12 +224,10 @@ def speculation(
 
 
 def _per_position(deltas: Deltas) -> tuple[int, ...] | None:
+    """By place; what a server calls by anything but a number of up to four digits is no place."""
     prefix = f"{PLACES}."
-    found = {
-        int(name.removeprefix(prefix)): round(rise)
-        for name, rise in deltas.values.items()
-        if name.startswith(prefix) and name.removeprefix(prefix).isdigit()
-    }
+    named = {name.removeprefix(prefix): rise for name, rise in deltas.values.items() if name.startswith(prefix)}
+    found = {int(place): round(rise) for place, rise in named.items() if re.fullmatch(r"[0-9]{1,4}", place)}
     if not found or max(found) > 1024:
         return None
     return tuple(found.get(place, 0) for place in range(max(found) + 1))
