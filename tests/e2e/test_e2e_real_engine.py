@@ -185,7 +185,9 @@ def test_a_damaged_model_is_never_used(tmp_path: Path, monkeypatch: pytest.Monke
     assert not path.exists()
 
 
-@pytest.mark.parametrize("text", ["ngram", "ngram:", "ngram:x", "ngram:2", "mtp:4", "ngram:65", f"ngram:{'9' * 5000}"])
+@pytest.mark.parametrize(
+    "text", ["ngram", "ngram:", "ngram:x", "ngram:2", "mtp:4", "ngram:65", f"ngram:{'9' * 5000}"]
+)
 def test_a_speculation_that_llama_cannot_do_is_refused(text: str) -> None:
     with pytest.raises(SuiteError, match="--speculation"):
         parse_speculation(text)

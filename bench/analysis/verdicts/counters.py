@@ -226,8 +226,8 @@ def speculation(
 def _per_position(deltas: Deltas) -> tuple[int, ...] | None:
     """By place; what a server calls by anything but a number of up to four digits is no place."""
     prefix = f"{PLACES}."
-    named = {name.removeprefix(prefix): rise for name, rise in deltas.values.items() if name.startswith(prefix)}
-    found = {int(place): round(rise) for place, rise in named.items() if re.fullmatch(r"[0-9]{1,4}", place)}
+    named = ((name[len(prefix) :], rise) for name, rise in deltas.values.items() if name.startswith(prefix))
+    found = {int(place): round(rise) for place, rise in named if re.fullmatch(r"[0-9]{1,4}", place)}
     if not found or max(found) > 1024:
         return None
     return tuple(found.get(place, 0) for place in range(max(found) + 1))
