@@ -238,6 +238,15 @@ def test_broken_json_gets_400(server: Client) -> None:
     assert reply.status_code == 400
 
 
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/tokenize"])
+def test_json_without_a_floor_gets_400(server: Client, path: str) -> None:
+    body = b'{"prompt": "a", "nested": ' + b"[" * 100_000
+    origin = server.server.origin
+    reply = server.http.post(origin.removesuffix("/v1") + path, content=body)
+    assert reply.status_code == 400
+    assert "nested too deep" in reply.json()["error"]["message"]
+
+
 def families(page: str) -> dict[str, set[str]]:
     """Sample name -> its label names and bucket bounds, of the engine's own families."""
     found: dict[str, set[str]] = {}

@@ -18,6 +18,7 @@ COUNTED_BYTES = 64 * 1024 * 1024
 """Most of the log that is counted for one exchange; a flood of 18,000 warnings has about 4 MB."""
 _FLUSH_S = 0.2  # a server writes its last lines after its last chunk
 _FOLDER = "logs"
+_REPLACED = "the log was replaced meanwhile"
 
 
 def server_logs(suite: Suite, run: Path, folder: Path) -> dict[str, ServerLog]:
@@ -76,26 +77,30 @@ class ServerLog:
         report = analyser.report()
         trial = exchange.trial.id.replace("/", "-")
         name = f"{_FOLDER}/{trial}-{exchange.purpose}{exchange.attempt}.txt"
-        self._store(name, excerpt)
+        unkept = self._store(name, excerpt)
         return LogExcerpt(
-            file=name,
+            file=None if unkept else name,
             lines=report.lines,
             omitted=excerpt.omitted,
             levels=report.levels,
             known=_known(report),
             floods=tuple(f"{group.template[:160]}: {group.why}" for group in report.kind("flood")[:8]),
-            problem=self._problem or ("the log was replaced meanwhile" if excerpt.rotated else None),
+            problem=self._problem or unkept or (_REPLACED if excerpt.rotated else None),
         )
 
-    def _store(self, name: str, excerpt: Excerpt) -> None:
-        """Text for people: keys masked, its middle left out when it is too long."""
+    def _store(self, name: str, excerpt: Excerpt) -> str | None:
+        """Text for people: keys masked, its middle left out when it is too long. Says why it is not kept."""
         data, half = excerpt.data, EXCERPT_BYTES // 2
         left_out = excerpt.omitted + max(0, len(data) - 2 * half)
         if left_out:
             data = data[:half] + f"\n[... {left_out:,} bytes left out ...]\n".encode() + data[-half:]
         path = self._run / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(without_secrets(data.decode("utf-8", "replace")), encoding="utf-8")
+        try:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(without_secrets(data.decode("utf-8", "replace")), encoding="utf-8")
+        except OSError as error:  # the exchange is worth more than the text of its log
+            return f"the log's text is not kept, {name} cannot be written: {error.strerror}"
+        return None
 
 
 def _known(report: LogReport) -> dict[str, int]:

@@ -162,6 +162,8 @@ def decode(body: bytes, kind: type[_Request]) -> _Request:
         raise Rejected(400, f"JSON decode error: {error}", "Bad Request", "body") from error
     except UnicodeDecodeError as error:
         raise Rejected(400, "the body is not UTF-8", "Bad Request", "body") from error
+    except RecursionError as error:
+        raise Rejected(400, "JSON decode error: nested too deep", "Bad Request", "body") from error
 
 
 def models(model: str, max_model_len: int, created: int) -> Body:
