@@ -28,6 +28,7 @@ from bench.report.run_pass import Run, RunPass
 if TYPE_CHECKING:
     from bench.analysis.statistics.decode import DecodeLaw
     from bench.analysis.statistics.prefill import PrefillLaw
+    from bench.report.grid import Grid
 
 
 class Content(Struct, frozen=True, kw_only=True, dict=True):
@@ -102,6 +103,13 @@ class Content(Struct, frozen=True, kw_only=True, dict=True):
         """Rows of the performance table: by tier, condition, then route in suite order."""
         return tuple(_cells(self))
 
+    @cached_property
+    def grid(self) -> Grid:
+        """The performance table of every format."""
+        from bench.report.grid import grid
+
+        return grid(self)
+
 
 class Asked(Struct, frozen=True, kw_only=True):
     """Tasks and answers of all runs, by what their measurements are known by."""
@@ -126,6 +134,13 @@ class Cell(Struct, frozen=True, kw_only=True, dict=True):
     def valid(self) -> tuple[Measurement, ...]:
         """The measurements that entered the statistics."""
         return tuple(m for m in self.measurements if m.verdict.valid)
+
+    @cached_property
+    def texts(self) -> int:
+        """Prompt texts that these are of."""
+        from bench.analysis.statistics.texts import Texts
+
+        return len(Texts(self.valid))
 
 
 def called(summary: Summary) -> str:

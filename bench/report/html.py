@@ -19,7 +19,7 @@ from bench.report.differences import difference_lines
 from bench.report.drafts import acceptance_table
 from bench.report.drill import FIELDS, drill
 from bench.report.escape import visible
-from bench.report.grid import WITH_SPREAD, grid
+from bench.report.grid import WITH_SPREAD
 from bench.report.law_table import law_table
 from bench.report.levels import level_table
 from bench.report.machine import machine_table
@@ -72,7 +72,7 @@ def _texts(content: Content) -> dict[str, Any]:
 
 def _performance(content: Content) -> dict[str, Any]:
     return {
-        "grid": grid(content),
+        "grid": content.grid,
         "spreads": sorted(WITH_SPREAD),
         "columns": [QUANTITIES[key] for key in TABLE],
         "reading": markdown.READING,

@@ -14,7 +14,7 @@ from bench.report.differences import difference_lines
 from bench.report.drafts import acceptance_table
 from bench.report.escape import markdown as safe
 from bench.report.escape import visible
-from bench.report.grid import Grid, Value, grid
+from bench.report.grid import Grid, Value
 from bench.report.law_table import law_table
 from bench.report.levels import level_table
 from bench.report.machine import machine_table
@@ -43,7 +43,7 @@ def render(content: Content, pictures: Iterable[str] = ()) -> str:
         f"# Long-context benchmark: {titles}",
         "\n".join(_opening(content)),
         sections_of(choice_table(content)),
-        section("Performance", _performance(grid(content)) if _has_singles(content) else ""),
+        section("Performance", _performance(content.grid) if _has_singles(content) else ""),
         sections_of(level_table(content)),
         section(
             "Crossover",

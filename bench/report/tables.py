@@ -10,7 +10,7 @@ from msgspec import Struct
 from bench.report import compared, reused, words
 from bench.report.aligned import aligned, shortened
 from bench.report.content import Content
-from bench.report.grid import Grid, Row, Value, grid
+from bench.report.grid import Grid, Row, Value
 from bench.report.levels import terminal_levels
 from bench.report.quantities import QUANTITIES, TABLE
 
@@ -43,7 +43,7 @@ def terminal(content: Content, width: int = WIDTH, *, show_all: bool = False) ->
     comparisons and crossovers in words. Tables use all the width, and no less than `TABLE_WIDTH`; prose is
     wrapped at it, and at `WIDTH` in any case. `show_all` lists every excluded trial.
     """
-    table, room, width = grid(content), max(width, TABLE_WIDTH), max(NARROWEST, min(width, WIDTH))
+    table, room, width = content.grid, max(width, TABLE_WIDTH), max(NARROWEST, min(width, WIDTH))
     fitted = performance(table, room)
     blocks = [fitted.text] if table.rows or not content.levels else []
     blocks.append(terminal_levels(content, room, width))

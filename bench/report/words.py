@@ -10,7 +10,6 @@ from statistics import median
 from bench.analysis.decisions.claims import counted, hedge
 from bench.analysis.decisions.verified import sentence
 from bench.analysis.statistics.prefill import PrefillLaw
-from bench.analysis.statistics.texts import Texts
 from bench.records import Crossover, Measurement, Reason
 from bench.report import sources
 from bench.report.content import Content, called
@@ -252,7 +251,7 @@ def boundary_lines(content: Content) -> list[str]:
     lines.append(line + "; nothing was measured above.")
     if outputs:
         lines.append(f"Longest output: {max(outputs):,} tokens; longer ones are extrapolated.")
-    counts = [(len(Texts(cell.valid)), len(cell.valid)) for cell in content.cells if cell.valid]
+    counts = [(cell.texts, len(cell.valid)) for cell in content.cells if cell.valid]
     if counts:
         texts, trials = min(counts)
         few = f"Fewest {'valid trials' if texts == trials else 'prompt texts'} in a cell: {texts}"
