@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from bench.address import ServerAt, server_at
 from bench.errors import SuiteError
 from bench.records import FromEnv, Route, RouteServer, Suite
 
@@ -77,11 +78,11 @@ def together_problems(suite: Suite) -> Iterator[str]:
     """Servers on one address cannot be up together."""
     if not suite.interleave:
         return
-    taken: dict[str, str] = {}
+    taken: dict[ServerAt, str] = {}
     for route in suite.routes:
         if route.server is None:
             continue
-        address = route.base_url.partition("://")[2].partition("/")[0].lower()
+        address = server_at(route.base_url)
         if address in taken:
             yield (
                 f"[suite] interleave = true: the servers of {taken[address]} and {route.name} cannot both "

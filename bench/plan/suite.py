@@ -8,11 +8,11 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
-from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 from msgspec import Struct
 
+from bench.address import address_problem, exporter_problems, server_at
 from bench.errors import SuiteError
 from bench.plan.headers import header_problems
 from bench.plan.hooks import command_problems, server_of, server_problems, together_problems
@@ -29,7 +29,6 @@ from bench.records import (
 )
 
 _MAX_BYTES = 1 << 20
-MOST_EXPORTERS = 16
 MOST_TOGETHER = 1024
 """Requests of one wave at most: each has a connection and, while it runs, its prompt in memory."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -151,8 +150,7 @@ def _to_suite(file: SuiteFile, budget_s: float | None) -> Suite:
         )
         for route in file.route
     )
-    origins = {_split(route.base_url).netloc for route in routes}
-    separate = len(origins) == len(routes)
+    separate = len({server_at(route.base_url) for route in routes}) == len(routes)
     return Suite(
         **{
             **{field: getattr(table, field) for field in SuiteTable.__struct_fields__ if field != "budget"},
@@ -251,41 +249,19 @@ def _condition_problems(suite: Suite) -> Iterable[str]:
         yield '[suite] conditions: "over-limit" needs a route with speculation: none declares any'
 
 
-def _split(url: str) -> SplitResult:
-    """The parts of an address; empty ones for what is none."""
-    try:
-        return urlsplit(url)
-    except ValueError:
-        return urlsplit("")
-
-
 def _address_problems(where: str, route: Route) -> Iterable[str]:
     addresses = [("base_url", route.base_url), ("metrics_url", route.metrics_url), ("proxy", route.proxy)]
-    for key, value in (*addresses, *(("exporters", address) for address in route.exporters)):
-        if value is None:
-            continue
-        url = _split(value)
-        try:
-            port_is_fine = url.port is None or 0 < url.port < 65536
-        except ValueError:
-            port_is_fine = False
-        # What may hold a secret is not repeated: the suite is kept in the run and shown in reports.
-        if url.username or url.password:
-            yield f"{where}: {key} holds a user or password, which would be kept in the run: leave them out"
-        elif key == "base_url" and (url.query or url.fragment):
-            yield f"{where}: base_url holds a query or fragment; keys belong into api_key_env"
-        elif key == "exporters" and (url.query or url.fragment):
-            yield f"{where}: exporters: an address holds a query or fragment, which would be kept in the run"
-        elif url.scheme not in ("http", "https") or not url.hostname or not port_is_fine:
-            yield f"{where}: {key} = {value!r}: an http:// or https:// address, e.g. http://127.0.0.1:8000/v1"
+    for key, value in addresses:
+        if value is not None and (problem := address_problem(key, value)):
+            yield f"{where}: {problem}"
+    for problem in exporter_problems("exporters", route.exporters):
+        yield f"{where}: {problem}"
 
 
 def _route_problems(where: str, route: Route) -> Iterable[str]:
     if not _NAME.fullmatch(route.name):
         yield f"{where}: name = {route.name!r}: {_NAME_MEANS}"
     yield from _address_problems(where, route)
-    if len(route.exporters) > MOST_EXPORTERS or len(set(route.exporters)) < len(route.exporters):
-        yield f"{where}: exporters: at most {MOST_EXPORTERS} addresses, each of them once"
     if route.api_key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", route.api_key_env):
         # Most likely the key itself: do not repeat it.
         yield f"{where}: api_key_env is the name of an environment variable, never the key itself"

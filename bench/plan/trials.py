@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, product
 from typing import Literal
 
+from bench.address import server_at
 from bench.records import Condition, Route, Suite, Trial
 
 Side = Literal["under", "over"]
@@ -168,4 +169,4 @@ def cache_of(route: Route) -> str:
     """
     if route.server is not None and route.cache_group is None:
         return f"server of {route.name}"
-    return route.cache_group or route.base_url.split("://", 1)[1].split("/", 1)[0].lower()
+    return route.cache_group or str(server_at(route.base_url))

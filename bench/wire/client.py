@@ -20,6 +20,7 @@ import httpx
 import msgspec
 from msgspec import Struct
 
+from bench.address import is_here, server_at
 from bench.errors import EngineError, SuiteError
 from bench.records import Endpoint, Failure, Timeouts
 from bench.wire.connection import RulerTransport
@@ -91,7 +92,7 @@ class Client:
         self._secrets = tuple(secret for secret in (api_key, *secrets) if secret)
         self._ca_file = ca_file
         self._insecure = insecure
-        self._proxy = None if proxy is None or _is_loopback(self._url.host) else proxy
+        self._proxy = None if proxy is None or is_here(self._url.host) else proxy
         self._connect_s = connect_s
         self._given = transport
         self._ruler = transport is None and self._proxy is None
@@ -320,7 +321,7 @@ class Client:
     def _headers(self, url: httpx.URL) -> dict[str, str]:
         headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": _USER_AGENT}
         # What is this server's own: a metrics page on another host or port does not get the key.
-        if (url.scheme, url.netloc) == (self._url.scheme, self._url.netloc):
+        if url.scheme == self._url.scheme and server_at(str(url)) == server_at(self.base_url):
             headers |= self._own
         return headers
 
@@ -357,7 +358,10 @@ def _aiohttp_transport(context: ssl.SSLContext, proxy: str | None) -> httpx.Asyn
 
 @lru_cache(maxsize=64)  # the same few addresses for every request, and reading one takes 0.2 ms
 def _url(address: str) -> httpx.URL:
-    return httpx.URL(address).copy_with(userinfo=b"")
+    try:
+        return httpx.URL(address).copy_with(userinfo=b"")
+    except httpx.InvalidURL as error:
+        raise SuiteError(f"{address[:200]!r} is no address: {error}") from error
 
 
 def _checked_url(text: str) -> httpx.URL:
@@ -368,10 +372,6 @@ def _checked_url(text: str) -> httpx.URL:
     if url.scheme not in ("http", "https") or not url.host or not 0 < (url.port or 1) < 65536:
         raise SuiteError(f"base_url {text!r} must look like http://host:port/v1")
     return url.copy_with(userinfo=b"", fragment=None, query=None)
-
-
-def _is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _place(url: httpx.URL) -> str:

@@ -313,7 +313,7 @@ class RulerTransport(httpx.AsyncBaseTransport):
                 )
         except TimeoutError as error:
             raise httpx.ConnectTimeout(f"no connection within {limit:g} s") from error
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a host that nobody can be asked for, `a..b`
             raise httpx.ConnectError(str(error)) from error
         connection.connect_ns = time.monotonic_ns() - started
         return connection

@@ -128,3 +128,17 @@ def test_only_routes_with_a_cache_of_their_own_get_the_same_prompts() -> None:
     grouped = suite(extra='cache_group = "lmcache"')
     assert [pair_key(grouped, route) for route in grouped.routes] == ["route a", "route b", "route c"]
     assert cache_of(grouped.routes[0]) == "lmcache"
+
+
+def test_routes_to_one_server_share_its_cache_however_its_address_is_written() -> None:
+    def spelt(first: str, second: str) -> Suite:
+        routes = [f'[[route]]\nname = "{n}"\nbase_url = "{u}"\n' for n, u in (("a", first), ("b", second))]
+        return parse_suite('[suite]\nname = "s"\ntiers = [512]\n' + "".join(routes))
+
+    for one in (
+        spelt("http://127.0.0.1:8000/v1", "http://localhost:8000/v1"),
+        spelt("http://h/v1", "http://h:80/v1"),
+        spelt("http://Host:8000/v1", "http://host:8000/other/v1"),
+    ):
+        assert [pair_key(one, route) for route in one.routes] == ["route a", "route b"]
+        assert not one.interleave  # they cannot be up together, as far as anybody knows

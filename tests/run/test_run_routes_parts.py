@@ -181,6 +181,8 @@ def test_the_server_that_an_earlier_run_left_is_named_with_how_to_stop_it(
     leave(tmp_path / "earlier", sleeper.pid)
     said = Register(tmp_path).taken(ROUTE)
     assert f"process {sleeper.pid} of route a" in said and f"kill -- -{sleeper.pid}" in said
+    respelt = msgspec.structs.replace(ROUTE, base_url="http://localhost:8000/v1")
+    assert f"kill -- -{sleeper.pid}" in Register(tmp_path).taken(respelt)
 
 
 @pytest.mark.parametrize("change", [{"started": "1"}, {"boot": "another"}])
@@ -254,6 +256,13 @@ def test_servers_on_one_address_take_turns_by_themselves_and_cannot_be_told_to_b
     assert not parse_suite(suite_text('up = "x"', other=OTHER)).interleave
     with pytest.raises(SuiteError, match="the servers of a and b cannot both be up on"):
         parse_suite(suite_text('up = "x"', suite="interleave = true", other=OTHER))
+
+
+def test_another_spelling_of_an_address_is_no_other_address() -> None:
+    other = OTHER.replace("127.0.0.1", "localhost")
+    assert other != OTHER and not parse_suite(suite_text('up = "x"', other=other)).interleave
+    with pytest.raises(SuiteError, match="cannot both be up on localhost:"):
+        parse_suite(suite_text('up = "x"', suite="interleave = true", other=other))
 
 
 def test_servers_that_are_started_anew_share_no_cache() -> None:

@@ -55,6 +55,23 @@ def test_key_and_headers_go_to_this_server_alone() -> None:
     assert seen == {"host:8000": [f"Bearer {KEY}", "0"], "other:8000": nothing, "host:9090": nothing}
 
 
+def test_the_key_goes_to_the_server_by_any_name_of_it_but_never_without_tls_where_the_server_has_it() -> None:
+    seen = {}
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen[str(request.url)] = "authorization" in request.headers
+        return httpx.Response(200, json={})
+
+    async def main(base_url: str, *urls: str) -> None:
+        async with Client(base_url, api_key=KEY, transport=httpx.MockTransport(handler)) as client:
+            for url in urls:
+                await client.get_json(url)
+
+    asyncio.run(main("http://localhost:8000/v1", "http://127.0.0.1:8000/metrics"))
+    asyncio.run(main("https://h:8000/v1", "https://H:8000/metrics", "http://h:8000/metrics"))
+    assert list(seen.values()) == [True, True, False]
+
+
 def test_a_post_sends_json() -> None:
     def handler(request: httpx.Request) -> httpx.Response:
         assert request.headers["content-type"] == "application/json"
@@ -161,6 +178,26 @@ def test_a_host_nobody_knows_is_one_sentence(monkeypatch: pytest.MonkeyPatch) ->
             for request in (client.get_json("/models"), client.warm()):
                 with pytest.raises(EngineError, match=r"the host of no-such-host:80 is not known \(DNS\)"):
                     await request
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("host", ["http://a..b:8000", "https://.example.com"])
+def test_a_host_that_nobody_can_be_asked_for_is_one_sentence(host: str) -> None:
+    async def main() -> None:
+        async with Client(f"{host}/v1") as client:
+            for request in (client.get_json("/models"), client.warm()):
+                with pytest.raises(EngineError, match="cannot be reached"):
+                    await request
+
+    asyncio.run(main())
+
+
+def test_another_address_that_is_none_is_one_sentence() -> None:
+    async def main() -> None:
+        async with Client("http://host/v1") as client:
+            with pytest.raises(SuiteError, match="is no address"):
+                await client.get_text("http://host:x/metrics")
 
     asyncio.run(main())
 

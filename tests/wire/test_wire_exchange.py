@@ -775,7 +775,7 @@ def test_a_proxy_is_used_when_named_and_never_for_loopback() -> None:
     async def main() -> tuple[list[bytes], Exchange]:
         async with serve(post) as stub:
             proxy = f"http://127.0.0.1:{stub.port}"
-            async with Client("http://far.invalid/v1", proxy=proxy) as client:
+            async with Client("http://127.far.invalid/v1", proxy=proxy) as client:
                 prepared = prepare(client)
                 far = await record(await client.exchange(prepared), prepared)
             async with Client(stub.base_url(), proxy="http://proxy.invalid:1") as client:
@@ -784,5 +784,5 @@ def test_a_proxy_is_used_when_named_and_never_for_loopback() -> None:
 
     requests, far = asyncio.run(main())
     assert (failed(far), far.text) == (None, "hi")
-    assert requests[0].startswith(b"POST http://far.invalid/v1/chat/completions HTTP/1.1\r\n")
+    assert requests[0].startswith(b"POST http://127.far.invalid/v1/chat/completions HTTP/1.1\r\n")
     assert requests[1].startswith(b"POST /v1/chat/completions HTTP/1.1\r\n")

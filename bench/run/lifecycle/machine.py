@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from urllib.parse import urlsplit
 
+from bench.address import is_here
 from bench.records import Route
 from bench.wire.client import Client
 from bench.wire.machine import MachineLook, look_at
@@ -41,5 +42,4 @@ async def machine_looks(route: Route) -> AsyncIterator[dict[str, MachineLook]]:
 
 
 def _is_here(route: Route) -> bool:
-    host = urlsplit(route.base_url).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
+    return is_here(urlsplit(route.base_url).hostname or "")

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from bench.address import server_at
 from bench.errors import EngineError, JournalError, SuiteError
 from bench.journal import write_atomically
 from bench.plan.hooks import shown
@@ -288,7 +289,7 @@ class Register:
         """Why a route's address cannot be used, and whose server is there if a run's record tells."""
         text = f"route {route.name}: something answers at {route.base_url} already, so no server was started"
         for kept in _known(self._results):
-            if urlsplit(kept.base_url).netloc == urlsplit(route.base_url).netloc and _lives(kept):
+            if server_at(kept.base_url) == server_at(route.base_url) and _lives(kept):
                 return (
                     f"{text}: a run left {_who(kept)}; look at it, then stop it: kill -- -{kept.process.pid}"
                 )
@@ -345,7 +346,7 @@ async def _answers(base_url: str) -> bool:
     port = url.port or (443 if url.scheme == "https" else 80)
     try:
         _, writer = await asyncio.wait_for(asyncio.open_connection(url.hostname, port), _PROBE_S)
-    except (OSError, TimeoutError):
+    except (OSError, UnicodeError):  # a name that no name server can be asked for is the latter
         return False
     writer.close()
     with contextlib.suppress(OSError):
