@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from bench.analysis.decisions.baseline import read_table
-from bench.analysis.decisions.crossover import Arrival, crossovers, curve_key, one_way
+from bench.analysis.decisions.crossover import crossovers, one_way
 from bench.analysis.decisions.verified import Verified, verified
 from bench.analysis.decisions.winner import WinnerMap, winner_map
 from bench.analysis.statistics.arrival import arrival
 from bench.analysis.statistics.compare import compare
+from bench.analysis.statistics.curves import Arrival, curve_key
 from bench.analysis.statistics.levels import levels
 from bench.analysis.statistics.prefill import PrefillLaw, prefill_laws
 from bench.analysis.statistics.summary import summarise

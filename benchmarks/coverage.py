@@ -15,8 +15,9 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import structs
 
-from bench.analysis.decisions.crossover import Arrival, crossovers, curve_key
+from bench.analysis.decisions.crossover import crossovers
 from bench.analysis.statistics.compare import SIGNIFICANT, compare
+from bench.analysis.statistics.curves import Arrival, curve_key
 from bench.analysis.statistics.summary import summarise
 from bench.records import Condition, Crossover, Measurement, Verdict
 from benchmarks.intervals import contains

@@ -16,8 +16,8 @@ from bench.cli.command import PATH, Integer, Number, argument, command
 
 if TYPE_CHECKING:
     from bench.analysis.decisions.advise import Limits
-    from bench.analysis.decisions.crossover import Arrival
     from bench.analysis.decisions.verified import Verified
+    from bench.analysis.statistics.curves import Arrival
     from bench.records import Crossover, Measurement, RunInfo
 
 _sources = argument(

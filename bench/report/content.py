@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from bench.analysis.decisions.crossover import Curves
 from bench.analysis.decisions.reused import Reuse
 from bench.analysis.decisions.verified import Verified
 from bench.analysis.statistics.answers import Answers, Equivalence, NeedleScore
+from bench.analysis.statistics.curves import Curves
 from bench.records import (
     Comparison,
     Crossover,

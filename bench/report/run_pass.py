@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from bench.analysis.decisions.crossover import Arrival
 from bench.analysis.decisions.verified import Verified, verified
 from bench.analysis.statistics.answers import Answer, Key
+from bench.analysis.statistics.curves import Arrival
 from bench.analysis.watch.journal import is_watch
 from bench.errors import JournalError
 from bench.journal import FOLLOW_UP, REPEATED, Entry, read_run
@@ -131,8 +131,8 @@ class RunPass:
 
     def _keep_curve(self, one: Measurement, exchange: Exchange) -> None:
         """The arrival curve of what was just measured, thinned where it is very long."""
-        from bench.analysis.decisions.crossover import curve_key
         from bench.analysis.statistics.arrival import arrival
+        from bench.analysis.statistics.curves import curve_key
 
         if max(len(self.measurements), len(self._info.plan)) > CURVED_TRIALS:
             self.curves.clear()

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from bench.analysis.decisions.claims import hedge
-from bench.analysis.decisions.crossover import Curves, as_json, crossovers, curve_key, one_way
+from bench.analysis.decisions.crossover import as_json, crossovers, one_way
+from bench.analysis.statistics.curves import Curves, curve_key
 from bench.errors import SuiteError
 from bench.records import Crossover, Measurement
 

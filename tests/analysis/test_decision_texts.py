@@ -7,10 +7,11 @@ import pytest
 from decision_samples import trial
 from msgspec import structs
 
-from bench.analysis.decisions.crossover import crossovers, curve_key
+from bench.analysis.decisions.crossover import crossovers
 from bench.analysis.decisions.gate import gate, parse_rule
 from bench.analysis.statistics import decode, prefill
 from bench.analysis.statistics.compare import compare
+from bench.analysis.statistics.curves import curve_key
 from bench.analysis.statistics.levels import levels
 from bench.analysis.statistics.summary import summarise
 from bench.analysis.statistics.texts import Texts, are_paired, text_keys

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.analysis.decisions.crossover import crossing
 from bench.analysis.statistics import bootstrap
 from bench.analysis.statistics.bootstrap import Floats
+from bench.analysis.statistics.curves import crossing
 
 GRID = np.linspace(1, 512, 256)
 

@@ -7,8 +7,9 @@ import pytest
 from decision_samples import invalid, trial
 from msgspec import structs
 
-from bench.analysis.decisions.crossover import Arrival, crossovers, curve_key, one_way
+from bench.analysis.decisions.crossover import crossovers, one_way
 from bench.analysis.decisions.verified import Verified, is_testable, sentence, tokens_wanted, verified
+from bench.analysis.statistics.curves import Arrival, curve_key
 from bench.records import Condition, Crossover, Measurement
 
 # slow: 1 s, 0.02 s a token; fast: 3 s, 0.01 s a token. They meet at 1 + 2 / 0.01 = 201 tokens.

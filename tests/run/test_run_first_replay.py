@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from run_helpers import ctxbench_here, exchanges, only_run, suite_text
 
-from bench.analysis.decisions.crossover import curve_key
+from bench.analysis.statistics.curves import curve_key
 from bench.analysis.verdicts.firstreplay import is_first_miss
 from bench.analysis.verdicts.measure import measure_all
 from bench.journal import read_info

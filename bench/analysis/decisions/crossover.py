@@ -22,6 +22,7 @@ from bench.analysis.decisions.slowing import Slope
 from bench.analysis.statistics import bootstrap, decode
 from bench.analysis.statistics.bootstrap import Floats, Side
 from bench.analysis.statistics.cells import Cell, alone, by_cell, labelled, named, routes_of
+from bench.analysis.statistics.curves import Arrival, Curves, crossing, curve_key, read_curve
 from bench.analysis.statistics.texts import Texts, are_paired, text_keys
 from bench.records import Crossover, Estimate, Measurement
 
@@ -30,11 +31,6 @@ FAR = 2.0
 BENT = 0.1
 """Relative change of the step time from the first to the second half of a stream that is told."""
 _GRID = 256
-
-Arrival = tuple[Floats, Floats]
-"""Tokens so far and seconds since `sent`, one entry a chunk; both ascending."""
-Curves = Mapping[tuple[str, str, int], Arrival]
-"""Arrival curves by (source, trial_id, attempt): see `curve_key`."""
 
 JSON_FIELDS = (
     "route", "base", "tier", "condition", "status", "wins", "output_tokens", "low", "high", "spread",
@@ -55,11 +51,6 @@ class _Route(NamedTuple):
     """`None`: measured on one tier, so how its decoding slows is unknown."""
     met: dict[str, tuple[Estimate | None, list[str]]]
     """Name of the other route -> where their curves cross, which is the same from both sides."""
-
-
-def curve_key(row: Measurement) -> tuple[str, str, int]:
-    """The key of a measurement's arrival curve."""
-    return (row.source, row.trial_id, row.attempt)
 
 
 def crossovers(
@@ -386,22 +377,3 @@ def _met(grid: Floats, gaps: Floats, lines: Floats, ahead: int) -> Floats:
     outside = np.where(gaps[:, -1] * ahead > 0, np.minimum(lines, grid[0]), np.maximum(lines, grid[-1]))
     found: Floats = np.where(np.isfinite(met), met, outside)
     return found
-
-
-def read_curve(curve: Arrival, grid: Floats) -> Floats:
-    """Seconds at which each number of tokens had arrived, linear between chunks."""
-    return np.interp(grid, curve[0], curve[1])
-
-
-def crossing(grid: Floats, gaps: Floats) -> Floats:
-    """Last sign change of each row of `gaps` (rows, grid), linear between points; `inf` without one."""
-    signs = np.sign(gaps)
-    change = signs[:, :-1] * signs[:, 1:] <= 0
-    change &= signs[:, :-1] != signs[:, 1:]
-    place = change.shape[1] - 1 - np.argmax(change[:, ::-1], axis=1)
-    rows = np.arange(gaps.shape[0])
-    before, after = gaps[rows, place], gaps[rows, place + 1]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = before / (before - after)
-    met: Floats = np.where(change.any(axis=1), grid[place] + share * (grid[place + 1] - grid[place]), np.inf)
-    return met

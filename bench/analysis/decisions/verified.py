@@ -15,9 +15,9 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from bench.analysis.decisions.crossover import Arrival, Curves, crossing, curve_key, read_curve
 from bench.analysis.statistics.bootstrap import Floats
 from bench.analysis.statistics.cells import Cell, by_cell, column, labelled, same_tier, usable
+from bench.analysis.statistics.curves import Arrival, Curves, crossing, curve_key, read_curve
 from bench.records import Crossover, Measurement
 
 REACH = 1.2

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from bench.analysis.decisions.crossover import Arrival, Curves, curve_key
+from bench.analysis.statistics.curves import Arrival, Curves, curve_key
 from bench.analysis.verdicts.measure import measure_all
 from bench.records import Exchange, Measurement, RunInfo
 
