@@ -14,6 +14,7 @@ import msgspec
 
 from bench.address import ServerAt, server_at
 from bench.errors import SuiteError
+from bench.masking import worth_hiding
 from bench.records import FromEnv, Route, RouteServer, Suite
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -26,8 +27,6 @@ _KEY_IN_COMMAND = re.compile(
     r"|://[^\s/]+:[^\s/$]+@|//hooks\.slack\.com/|//discord(?:app)?\.com/api/|\.webhook\.office\.com/"
 )
 """Keys, tokens and passwords as they stand in commands, and addresses that are secrets themselves."""
-_LEAST_SECRET = 6
-"""Shorter values are settings, and would be found everywhere."""
 NOT_RECORDED = '"(not recorded)"'
 
 Command = str | tuple[str, ...]
@@ -153,12 +152,13 @@ def _without_values(server: RouteServer | None, folder: Path) -> RouteServer | N
 
 def _masked(text: str, routes: Iterable[Route]) -> str:
     """The text with every written value replaced; a short note in its place when that is not certain."""
-    for name, value in _written(routes):
+    written = list(_written(routes))
+    for name, _ in written:
         assignment = rf"(?<![\w-])([\"']?{re.escape(name)}[\"']?\s*=\s*)"
         literal = r'("""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|\d+)'
         text = re.sub(assignment + literal, rf"\1{NOT_RECORDED}", text, flags=re.DOTALL)
-        if len(value) >= _LEAST_SECRET and value in text:
-            text = text.replace(value, NOT_RECORDED.strip('"'))
+    for value in worth_hiding(value for _, value in written):
+        text = text.replace(value, NOT_RECORDED.strip('"'))
     return text
 
 

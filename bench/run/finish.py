@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from bench.errors import EngineError, SuiteError
+from bench.masking import worth_hiding
 from bench.plan.hooks import Command, shown
 from bench.records import FromEnv, Suite
 from bench.run.lifecycle.process import ServerProcess, Surroundings
@@ -17,7 +18,6 @@ Outcome = Literal["finished", "trouble", "interrupted"]
 
 LIMIT_S = 120.0
 _GRACE_S = 2.0
-_LEAST_SECRET = 6  # shorter values are settings, and would be found everywhere
 
 
 def check_finish(command: Command | None, folder: Path) -> None:
@@ -38,7 +38,7 @@ def secrets_of(suite: Suite) -> tuple[str, ...]:
     ]
     tables += [route.headers for route in suite.routes]
     names += [value.from_env for table in tables for value in table.values() if isinstance(value, FromEnv)]
-    return tuple(value for name in names if len(value := os.environ.get(name, "")) >= _LEAST_SECRET)
+    return worth_hiding(os.environ.get(name) for name in names)
 
 
 async def run_finish(

@@ -22,10 +22,11 @@ from msgspec import Struct
 
 from bench.address import is_here, server_at
 from bench.errors import EngineError, SuiteError
+from bench.masking import hide, worth_hiding
 from bench.records import Endpoint, Failure, Timeouts
 from bench.wire.connection import RulerTransport
 from bench.wire.exchange import Onlooker, Prepared, Raw, Watch, finish, raw_of
-from bench.wire.failures import StatusError, advice, classify, of_status, redact
+from bench.wire.failures import StatusError, advice, classify, of_status
 from bench.wire.keepalive import keep_alive
 from bench.wire.recorder import Blocks, Recorder
 from bench.wire.tls import ssl_context
@@ -89,7 +90,7 @@ class Client:
         self._own: dict[str, str] = dict(headers or {})
         if api_key is not None:
             self._own["Authorization"] = f"Bearer {api_key}"
-        self._secrets = tuple(secret for secret in (api_key, *secrets) if secret)
+        self._secrets = worth_hiding((api_key, *secrets))
         self._ca_file = ca_file
         self._insecure = insecure
         self._proxy = None if proxy is None or is_here(self._url.host) else proxy
@@ -291,10 +292,10 @@ class Client:
             ) from error
         except httpx.HTTPError as error:
             failure = classify(error, where=_place(url), answered=False)
-            raise EngineError(redact(f"{name}: {failure.message}", self._secrets)) from error
+            raise EngineError(hide(f"{name}: {failure.message}", self._secrets)) from error
         if response.status_code != 200:
             failure = of_status(response.status_code, text)
-            message = redact(f"{name}: {failure.message}{advice(response.status_code)}", self._secrets)
+            message = hide(f"{name}: {failure.message}{advice(response.status_code)}", self._secrets)
             raise StatusError(message, response.status_code)
         now_ns = time.monotonic_ns()
         return Reply(
@@ -310,7 +311,7 @@ class Client:
             return msgspec.json.decode(reply.text)
         except (msgspec.DecodeError, RecursionError) as error:
             name = f"{method} {self._resolve(path_or_url)}"
-            start = redact(reply.text[:60], self._secrets)
+            start = hide(reply.text[:60], self._secrets)
             raise EngineError(f"{name}: the answer is no JSON but begins with {start!r}") from error
 
     def _resolve(self, path_or_url: str) -> httpx.URL:

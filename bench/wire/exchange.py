@@ -11,8 +11,9 @@ from typing import Any, Literal
 import httpx
 from msgspec import Struct
 
+from bench.masking import hide
 from bench.records import Endpoint, Exchange, Failure, PromptRecipe, Timeouts, Trial
-from bench.wire.failures import of_status, redact, redacted
+from bench.wire.failures import of_status, redacted
 from bench.wire.recorder import Recorder
 from bench.wire.stream import BODY_LIMIT, Answer, StreamDecoder
 
@@ -235,7 +236,7 @@ async def finish(
         headers_ns=raw.headers_ns,
         ended_ns=raw.ended_ns,
         status=raw.status,
-        headers={name: redact(value, prepared.secrets) for name, value in raw.headers.items()},
+        headers={name: hide(value, prepared.secrets) for name, value in raw.headers.items()},
         read_ns=tuple(at - raw.sent_ns for at in raw.recorder.read_ns),
         read_bytes=tuple(raw.recorder.read_bytes),
         chunks=answer.chunks,

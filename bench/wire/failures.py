@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import httpx
 
 from bench.errors import EngineError
+from bench.masking import hide
 from bench.records import Failure
 from bench.wire.http1 import FramingError
 from bench.wire.recorder import TooLarge
@@ -81,22 +82,15 @@ def advice(status: int) -> str:
     return ""
 
 
-def redact(text: str, secrets: Iterable[str]) -> str:
-    """`text` without the key and its like; servers like to repeat it in a 401."""
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return text
-
-
 def redacted(failure: Failure, secrets: Sequence[str]) -> Failure:
     """The failure without the key and its like."""
     if not secrets:
         return failure
     return Failure(
         kind=failure.kind,
-        message=redact(failure.message, secrets),
+        message=hide(failure.message, secrets),
         status=failure.status,
-        body=None if failure.body is None else redact(failure.body, secrets),
+        body=None if failure.body is None else hide(failure.body, secrets),
     )
 
 

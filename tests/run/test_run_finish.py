@@ -14,7 +14,7 @@ from run_helpers import ctxbench_here, only_run, suite_text
 
 from bench.errors import SuiteError
 from bench.plan.suite import parse_suite
-from bench.run.finish import check_finish, run_finish
+from bench.run.finish import check_finish, run_finish, secrets_of
 from bench.servers.simulator import start as simulate
 
 TELL = "echo $CTXBENCH_STATUS $CTXBENCH_RUN >> told.txt"
@@ -172,6 +172,16 @@ def test_plan_and_dry_run_show_it_and_run_nothing(tmp_path: Path) -> None:
     assert f"on finish, or trouble: {TELL}" in planned.stderr
     assert f"on finish, or trouble: {TELL}" in dry.stdout
     assert told(tmp_path) == []
+
+
+def test_the_longest_of_the_secrets_is_masked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHORT", "abcdef")
+    monkeypatch.setenv("LONG", "abcdef123456")
+    headers = "headers = { X-A = { from_env = 'SHORT' }, X-B = { from_env = 'LONG' } }"
+    assert secrets_of(parse_suite(suite_text({"a": "http://h/v1"}, route=headers))) == (
+        "abcdef123456",
+        "abcdef",
+    )
 
 
 def test_no_key_is_in_any_file_or_told_of_the_commands_output(tmp_path: Path) -> None:

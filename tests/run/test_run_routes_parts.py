@@ -296,6 +296,12 @@ def test_a_run_keeps_no_value_of_a_variable_and_a_resumed_one_finds_them_again()
     assert again is not None and again.env["LONG"] == "sk-very-secret" and again.env["N"] == "7"
 
 
+def test_a_value_that_begins_another_leaves_nothing_of_that_one() -> None:
+    text = suite_text('up = "x"\nenv = { A = "abcdef", B = "abcdef123456" }') + "# was abcdef123456\n"
+    _, kept = recorded(parse_suite(text), text, HERE)
+    assert "# was (not recorded)\n" in kept and "123456" not in kept
+
+
 def test_no_value_is_shown() -> None:
     lines = hook_lines(parse_suite(suite_text(VALUES)).routes[0])
     assert "with: LONG (from the suite), QUOTED (from the suite), ESC (from the suite)" in lines[1]

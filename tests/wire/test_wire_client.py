@@ -151,6 +151,14 @@ def closed_port() -> int:
         return int(sock.getsockname()[1])
 
 
+def test_secrets_leave_nothing_of_themselves_and_settings_stay_in_messages() -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(401, text="10 requests of abcdef123456 refused")
+
+    with pytest.raises(EngineError, match=r"HTTP 401: 10 requests of [*]{3} refused"):
+        ask(refuse, api_key="abcdef", secrets=("1", "abcdef123456"))
+
+
 def test_nobody_listening_is_one_sentence() -> None:
     port = closed_port()
 

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from bench.errors import EngineError
+from bench.masking import hide
 from bench.plan.hooks import Command, shown
 from bench.wire.logs import EXCERPT_BYTES, Excerpt, LogTail
 
@@ -43,7 +44,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     env: dict[str, str]
     """Variables beside our own, with their values: never shown, never recorded."""
     secrets: tuple[str, ...] = ()
-    """Texts that must not be in any excerpt."""
+    """Texts that must not be in any excerpt, out of `worth_hiding`."""
 
 
 class ServerProcess:
@@ -106,7 +107,7 @@ class ServerProcess:
         return f": {' | '.join(kept)}" if kept else ""
 
     def _clean(self, data: bytes) -> bytes:
-        return without(data, self._where.secrets)
+        return hide(data, self._where.secrets)
 
     async def ended_within(self, limit_s: float) -> bool:
         """Whether the command ends within that time: a connection breaks before its process is gone."""
@@ -212,13 +213,6 @@ def _size(file: IO[bytes]) -> int:
     return os.fstat(file.fileno()).st_size
 
 
-def without(data: bytes, secrets: tuple[str, ...]) -> bytes:
-    """The data with every secret replaced."""
-    for secret in secrets:
-        data = data.replace(secret.encode(), b"***")
-    return data
-
-
 class SecretFree:
     """A log without the secrets of its server."""
 
@@ -230,7 +224,7 @@ class SecretFree:
 
     def excerpt(self, limit: int = EXCERPT_BYTES) -> Excerpt:
         found = self._tail.excerpt(limit)
-        return msgspec.structs.replace(found, data=without(found.data, self._secrets))
+        return msgspec.structs.replace(found, data=hide(found.data, self._secrets))
 
 
 class Identity(Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from msgspec import Struct
 from bench.address import server_at
 from bench.errors import EngineError, JournalError, SuiteError
 from bench.journal import write_atomically
+from bench.masking import worth_hiding
 from bench.plan.hooks import shown
 from bench.records import FromEnv, Route, RouteServer, Suite
 from bench.run.lifecycle.process import Identity, SecretFree, ServerProcess, Surroundings, identity
@@ -30,7 +31,6 @@ from bench.wire.logs import LogTail, parse_source
 SERVERS = "servers.json"
 """File of a run directory that names the servers it has running at the moment."""
 
-_LEAST_SECRET = 6  # shorter values are settings, and would be found everywhere
 _OWN_PROGRAMS = str(Path(sys.executable).parent)
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.1, 2.0
 _PROBE_S = 5.0
@@ -74,8 +74,8 @@ def surroundings(route: Route, folder: Path) -> Surroundings:
         else:
             env[name] = str(value)
     named = [value.from_env for value in route.headers.values() if isinstance(value, FromEnv)]
-    sent = [os.environ.get(name, "") for name in (*named, route.api_key_env or "")]
-    secrets = {value for value in (*env.values(), *sent) if len(value) >= _LEAST_SECRET}
+    sent = [os.environ.get(name) for name in (*named, route.api_key_env or "")]
+    secrets = worth_hiding((*env.values(), *sent))
     # Last on the path: the programs that are installed beside this one, ctxbench itself above all.
     env["PATH"] = os.pathsep.join((env.get("PATH") or os.environ.get("PATH", os.defpath), _OWN_PROGRAMS))
     cwd = (folder / (server.cwd or ".")).resolve()
@@ -84,7 +84,7 @@ def surroundings(route: Route, folder: Path) -> Surroundings:
     for command in (server.up, server.down):
         if isinstance(command, tuple) and not _program(command[0], cwd, env):
             raise SuiteError(f"{where}: there is no program {command[0]!r}")
-    return Surroundings(cwd=cwd, env=env, secrets=tuple(sorted(secrets, key=len, reverse=True)))
+    return Surroundings(cwd=cwd, env=env, secrets=secrets)
 
 
 def _program(name: str, cwd: Path, env: dict[str, str]) -> bool:
