@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from bench.analysis.decisions.guard import guarded
+
 LIMIT = 400
 """Characters of one foreign text in a report, unless the caller says otherwise."""
 
@@ -63,12 +65,8 @@ def markdown(text: str, limit: int = LIMIT, *, in_cell: bool = False) -> str:
 
 
 def csv_text(text: str, limit: int = 400) -> str:
-    """`text` for a CSV cell that a spreadsheet will not take for a formula.
-
-    Where the first character could start one, an apostrophe is put before it.
-    """
-    line = visible(text, limit)
-    return "'" + line if line[:1] in {"=", "+", "-", "@", "\t", "\r", "|", "%"} else line
+    """`text` for a CSV cell that a spreadsheet will not take for a formula."""
+    return guarded(visible(text, limit))
 
 
 def _visible(character: str) -> str:

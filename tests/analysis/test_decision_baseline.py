@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+import csv
 import json
+from typing import Any, get_args
 
+import msgspec
 import pytest
 from decision_samples import DATA, seed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.analysis.decisions.baseline import read_observations, read_table, speculations, write_table
-from bench.analysis.decisions.columns import NEEDED
+from bench.analysis.decisions.baseline import read_observations, read_table, write_table
+from bench.analysis.decisions.columns import COLUMNS, CONDITIONS, NEEDED, Speculated
+from bench.analysis.decisions.guard import guarded, unguarded
 from bench.errors import SuiteError
+from bench.records import Measurement
 
 HEAD = "route,condition,prompt_tokens,output_tokens,ttft_s,total_s"
 
@@ -31,17 +36,84 @@ def test_csv_and_json_of_the_study_say_the_same() -> None:
     assert all(getattr(a, f) == getattr(b, f) for a, b in both for f in fields)
 
 
-def test_what_a_table_declares_of_speculation_is_read() -> None:
-    text = (DATA / "seed_study.csv").read_text("utf-8")
-    found = speculations(text, kind="csv", source="t")
-    assert {name: s.num_speculative_tokens for name, s in found.items()} == {"mtp4": 4, "mtp2": 2}
-
-
 def test_written_tables_read_back_the_same() -> None:
     rows = seed()
     again = read_table(write_table(rows), kind="csv", source="seed_study.csv")
     fields = (*NEEDED, "tpot_s", "drafts", "accepted_tokens", "acceptance", "cached_tokens", "prefix_reuse")
     assert [[getattr(r, f) for f in fields] for r in again] == [[getattr(r, f) for f in fields] for r in rows]
+
+
+_OF_KIND: dict[str, st.SearchStrategy[Any]] = {
+    "a whole number, 0 or more": st.integers(0, 10**9),
+    "a whole number, 1 or more": st.integers(1, 10**9),
+    "a finite number, 0 or more": st.floats(1e-6, 1e6),
+    "a number from 0 to 1": st.floats(0, 1),
+    "true or false": st.booleans(),
+    "texts separated by ;": st.sampled_from(["cold_hit", "restart; over", "ttft_s: no text; pair: =1+1"]),
+    COLUMNS["condition"]: st.sampled_from(CONDITIONS),
+    COLUMNS["speculation_seen"]: st.sampled_from(get_args(Speculated)),
+    COLUMNS["route"]: st.text(
+        st.characters(exclude_categories=["C", "Z"], include_characters=" ='+@-#,;\""), min_size=1, max_size=9
+    ).map(lambda text: f"{text}."),
+}
+
+
+@st.composite
+def full_rows(draw: st.DrawFn) -> dict[str, Any]:
+    """A row with a value in every column, but for those left out; none contradicts another."""
+    row = {name: draw(_OF_KIND[allowed]) for name, allowed in COLUMNS.items()}
+    row |= {"route": row["route"].strip(), "total_s": row["ttft_s"] + row["total_s"]}
+    row["prefix_hits"] = row["cached_tokens"] = min(row["cached_tokens"], row["prompt_tokens"])
+    row["accepted_tokens"] = min(row["accepted_tokens"], row["draft_tokens"])
+    left_out = draw(st.sets(st.sampled_from(sorted(set(COLUMNS) - set(NEEDED)))))
+    return {name: value.strip() if isinstance(value, str) else value for name, value in row.items()} | (
+        dict.fromkeys(left_out)
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(full_rows())
+def test_every_column_survives_writing_and_reading(row: dict[str, Any]) -> None:
+    (first,) = read_table(json.dumps([row]), kind="json", source="t")
+    (again,) = read_table(write_table([first]), kind="csv", source="t")
+    assert plain(again) == plain(first)
+    # what a measurement has under the same name, and nothing else of the row tells better, is the row's
+    better = {"trial_id", "acceptance", "acceptance_length", "cached_tokens", "prefix_reuse", "decode_tok_s"}
+    for name in set(COLUMNS) & set(Measurement.__struct_fields__) - better:
+        assert row[name] is None or getattr(first, name) == row[name], name
+    assert row["speculation_seen"] in (None, again.verdict.speculation)
+
+
+def plain(one: Measurement) -> Measurement:
+    """A measurement without what tells of the place in a table."""
+    reasons = tuple(msgspec.structs.replace(reason, detail="") for reason in one.verdict.reasons)
+    return msgspec.structs.replace(
+        one, sources={}, verdict=msgspec.structs.replace(one.verdict, reasons=reasons)
+    )
+
+
+def test_a_measurement_past_the_drafter_limit_stays_one() -> None:
+    head = HEAD + ",drafts,draft_tokens,accepted_tokens,speculation_seen"
+    rows = read_table(table("mtp4,cold,9000,101,2,4,25,100,75,fallback", head=head), kind="csv", source="t")
+    (again,) = read_table(write_table(rows), kind="csv", source="t")
+    assert again.verdict.speculation == "fallback"
+
+
+def test_no_cell_that_is_written_is_a_formula_to_a_spreadsheet() -> None:
+    link = '=HYPERLINK("http://x")'
+    row = {"route": link, "condition": "cold", **dict.fromkeys(NEEDED[2:], 5), "pair": "@x", "task": "+a"}
+    (found,) = read_table(json.dumps([row]), kind="json", source="t")
+    text = write_table([found])
+    cells = [cell for line in csv.reader(text.splitlines()) for cell in line]
+    assert "'" + link in cells and not [cell for cell in cells if cell[:1] in "=+-@|%" and cell]
+    (again,) = read_table(text, kind="csv", source="t")
+    assert (again.route, again.pair, again.task) == (link, "@x", "+a")
+
+
+@given(st.text(st.sampled_from("'=+-@|%ax\t"), max_size=6))
+def test_the_guard_of_a_text_comes_off_again(text: str) -> None:
+    assert unguarded(guarded(text)) == text
+    assert guarded(text)[:1] not in set("=+-@|%\t")
 
 
 def test_requests_of_a_wave_are_still_known_as_such_after_writing() -> None:

@@ -10,11 +10,13 @@ definitions of DESIGN section 2, whatever else a table may print.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 
 from bench.analysis.decisions.columns import (
+    COLUMNS,
     NEEDED,
     Row,
     Speculated,
@@ -24,17 +26,21 @@ from bench.analysis.decisions.columns import (
     json_of,
     json_rows,
 )
+from bench.analysis.decisions.guard import guarded
 from bench.errors import SuiteError
-from bench.records import Measurement, Reason, Speculation, Verdict
+from bench.records import Measurement, Reason, Verdict
 
 MAX_CHARS = 64 * 1024 * 1024
 MAX_ROWS = 200_000
-_CARRIED = (
-    "first_response_s", "icl_p50_s", "icl_p99_s", "icl_max_s", "uploaded_s", "connect_s",
-    "text_chunks", "cached_usage", "cached_counter", "expected_cached", "kv_usage_peak",
-    "kv_usage_mean", "queue_s",
-    "prefill_s", "server_ttft_s", "server_decode_s", "pair",
+_FIRST = (
+    "id", *NEEDED, "num_speculative_tokens", "drafts", "draft_tokens", "accepted_tokens",
+    "prefix_queries", "prefix_hits", "tier", "task", "repeat", "replay", "concurrency", "pair",
+    "first_chunk_tokens", "first_response_s", "tpot_s", "decode_tok_s", "valid", "reasons", "missing",
 )  # fmt: skip
+_UNSAID = {"trial_id", "k", "speculation"}  # other words for `id` and K; the method, which no measurement has
+_WRITTEN = (*_FIRST, *(name for name in COLUMNS if name not in {*_FIRST, *_UNSAID}))
+_FIELDS = Measurement.__struct_fields__
+_MISSING = re.compile(rf"; (?=(?:{'|'.join(_FIELDS)}): )")
 
 
 def read_table(text: str, *, kind: Literal["csv", "json"], source: str) -> list[Measurement]:
@@ -52,19 +58,6 @@ def read_table(text: str, *, kind: Literal["csv", "json"], source: str) -> list[
         raise SuiteError(f"{source}: {len(rows):,} rows are more than {MAX_ROWS:,}")
     names = Counter[str]()
     return [_measurement(row, where, order, names) for order, (row, where) in enumerate(rows)]
-
-
-def speculations(text: str, *, kind: Literal["csv", "json"], source: str) -> dict[str, Speculation]:
-    """What a table declares of its routes' speculation; routes that declare none are left out."""
-    rows = csv_rows(text, source) if kind == "csv" else json_rows(text, source)
-    found: dict[str, Speculation] = {}
-    for row, where in rows:
-        values = checked(row, where)
-        k = values.get("num_speculative_tokens") or values.get("k")
-        if k:
-            method = values.get("speculation") or "speculation"
-            found.setdefault(values["route"], Speculation(method=method, num_speculative_tokens=k))
-    return found
 
 
 def read_observations(text: str, *, source: str) -> list[Measurement]:
@@ -99,25 +92,26 @@ def read_observations(text: str, *, source: str) -> list[Measurement]:
 
 def write_table(measurements: Iterable[Measurement]) -> str:
     """The measurements as a CSV table that `read_table` reads back; absent values are blank."""
-    fields = (
-        "id", *NEEDED, "num_speculative_tokens", "drafts", "draft_tokens", "accepted_tokens",
-        "prefix_queries", "prefix_hits",
-    )  # fmt: skip
-    more = (
-        "tier", "task", "repeat", "replay", "concurrency", "pair", "first_chunk_tokens", "first_response_s",
-        "tpot_s", "decode_tok_s", "valid", "reasons", "missing",
-    )  # fmt: skip
-    lines = [",".join((*fields, *more))]
+    lines = [",".join(_WRITTEN)]
     for row in measurements:
-        values = {name: getattr(row, name, None) for name in (*fields, *more)}
+        values = {name: getattr(row, name, None) for name in _WRITTEN}
         values |= {"id": row.trial_id, "prefix_hits": row.cached_tokens, "valid": row.verdict.valid}
         if row.drafts and row.draft_tokens is not None and row.draft_tokens % row.drafts == 0:
             values["num_speculative_tokens"] = row.draft_tokens // row.drafts
-        values["prefix_queries"] = None if row.cached_tokens is None else row.prompt_tokens
+        values["prefix_queries"] = _queries(row)
         values["reasons"] = "; ".join(reason.id for reason in row.verdict.reasons)
         values["missing"] = "; ".join(f"{name}: {why}" for name, why in row.absent.items())
+        values["speculation_seen"] = row.verdict.speculation
         lines.append(",".join(_cell(value) for value in values.values()))
     return "\n".join(lines) + "\n"
+
+
+def _queries(row: Measurement) -> int | None:
+    """The prompt, or the count of another table that gave `prefix_reuse` with the hits."""
+    hits, prompt = row.cached_tokens, row.prompt_tokens
+    if not hits or not prompt or not row.prefix_reuse or min(1.0, hits / prompt) == row.prefix_reuse:
+        return None if hits is None else prompt
+    return round(hits / row.prefix_reuse)
 
 
 def _cell(value: object) -> str:
@@ -125,7 +119,8 @@ def _cell(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    text = repr(value) if isinstance(value, float) else str(value)
+    text = repr(value) if isinstance(value, float) else guarded(str(value))
+    text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
     return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\n\r#') else text
 
 
@@ -137,33 +132,26 @@ def _measurement(row: Row, where: Where, order: int, names: Counter[str]) -> Mea
     tpot = _tpot(values, absent)
     stem = values.get("id") or values.get("trial_id") or _stem(values)
     names[stem] += 1
-    return Measurement(
-        trial_id=stem if names[stem] == 1 else f"{stem}#{names[stem]}",
-        source=where.source,
-        route=values["route"],
-        tier=_tier(values),
-        condition=values["condition"],
-        repeat=values.get("repeat", 1),
-        replay=values.get("replay", 0),
-        task=values.get("task", "continue"),
-        attempt=values.get("attempt", 1),
-        concurrency=values.get("concurrency", 1),
-        order=values.get("order", order),
-        prompt_tokens=values.get("prompt_tokens"),
-        output_tokens=values.get("output_tokens"),
-        ttft_s=values.get("ttft_s"),
-        total_s=values.get("total_s"),
-        first_chunk_tokens=values.get("first_chunk_tokens", 1),
-        decode_tok_s=1 / tpot if tpot else None,
-        tpot_s=tpot,
-        **_drafted(values, absent),
-        cached_tokens=hits,
-        prefix_reuse=_reuse(values, hits),
-        sources={"": f"table {where.source}, {where.line}"},
-        absent=absent,
-        verdict=_verdict(values),
-        **{name: values[name] for name in _CARRIED if name in values},
-    )
+    fields: Row = {"order": order} | {name: value for name, value in values.items() if name in _FIELDS}
+    fields |= _drafted(values, absent) | {
+        "trial_id": stem if names[stem] == 1 else f"{stem}#{names[stem]}",
+        "source": where.source,
+        "tier": _tier(values),
+        "decode_tok_s": 1 / tpot if tpot else None,
+        "tpot_s": tpot,
+        "cached_tokens": hits,
+        "prefix_reuse": _reuse(values, hits),
+        "sources": {"": f"table {where.source}, {where.line}"},
+        "verdict": _verdict(values),
+    }
+    told = {name: why for name, why in _missing(values).items() if fields.get(name) is None}
+    return Measurement(**fields, absent=absent | told)
+
+
+def _missing(values: Row) -> dict[str, str]:
+    """What the table says of fields without a value: name -> why."""
+    parts = (part.partition(": ") for part in _MISSING.split(values.get("missing", "")))
+    return {name: why for name, _, why in parts if name in _FIELDS and why}
 
 
 def _tier(values: Row) -> int:
@@ -200,7 +188,7 @@ def _drafted(values: Row, absent: dict[str, str]) -> Row:
     drafts, drafted = values.get("drafts"), values.get("draft_tokens")
     accepted = values.get("accepted_tokens")
     acceptance = accepted / drafted if accepted is not None and drafted else None
-    if acceptance is None and drafts is None and drafted is None:
+    if acceptance is None and drafts != 0 and drafted != 0:
         acceptance = values.get("acceptance")
     if acceptance is None:
         absent["acceptance"] = "no drafts"

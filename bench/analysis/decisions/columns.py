@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
+from bench.analysis.decisions.guard import unguarded
 from bench.errors import SuiteError
 from bench.records import Measurement
 
@@ -117,7 +118,7 @@ def csv_rows(text: str, source: str) -> list[tuple[Row, Where]]:
                 where.refuse("(all)", f"{len(cells)} cells", f"the {len(header)} cells of the header")
             else:
                 pairs = zip(header, cells, strict=True)
-                rows.append(({k: v.strip() or None for k, v in pairs}, where))
+                rows.append(({k: unguarded(v.strip()) or None for k, v in pairs}, where))
     except csv.Error as error:
         raise SuiteError(f"{source}, line {reader.line_num}: not CSV: {error}") from None
     if header is None:
