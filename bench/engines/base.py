@@ -48,6 +48,7 @@ CANONICAL: dict[str, str] = {
     "waiting": "requests in the queue",
     "kv_usage": "fraction of the KV cache in use, 0 to 1",
     "kv_capacity_tokens": "tokens the KV cache can hold",
+    "kv_capacity_blocks": "blocks the KV cache can hold, of `block_size` tokens each",
     "kv_used_tokens": "tokens it holds just now, reusable ones left out",
     "block_size": "tokens per prefix-cache block",
     "context_len": "longest sequence served",
@@ -77,7 +78,7 @@ class Alias(Struct, frozen=True, kw_only=True):
     """Family name without the engine's prefix and without `_total`."""
     kind: Literal["counter", "gauge", "histogram", "window"]
     """A window is reset by reading it or by time: never differenced."""
-    unit: Literal["tokens", "blocks or tokens", "requests", "events", "fraction", "seconds"]
+    unit: Literal["tokens", "blocks", "blocks or tokens", "requests", "events", "fraction", "seconds"]
     only: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Label -> values to count; the empty value stands for a missing label."""
     never: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -248,6 +249,12 @@ class Dialect(Struct, frozen=True, kw_only=True, eq=False):
     aliases: tuple[Alias, ...] = ()
     info_family: str | None = None
     """Family whose labels are the engine's configuration."""
+    more_info: tuple[str, ...] = ()
+    """Further such families; of a label that several have, the first counts."""
+    metrics_path: str = "/metrics"
+    """Where its metrics page is, under the origin."""
+    metrics_advice: str | None = None
+    """What to do about a server without that page, for people: `start it with ...`."""
     replica_labels: tuple[str, ...] = ()
     """Labels of ranks that report the same thing (tensor parallel): the largest counts, not the sum."""
     prompt_includes_cached: bool = True

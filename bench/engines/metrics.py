@@ -22,6 +22,9 @@ MAX_CHARS = 16_000_000
 MAX_BAD_LINES = 20
 MAX_LINE = 65_536
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_ROUTERS = (
+    "this page is a router's, which repeats its servers' names: give the engine's own page as metrics_url"
+)
 _EXEMPLAR = re.compile(r'((?:[^"#]|"(?:[^"\\]|\\.)*")*?) # \{')
 
 Labels = dict[str, str]
@@ -65,6 +68,8 @@ def read_page(text: str, dialect: Dialect, headers: Mapping[str, str] | None = N
         bad += [line[:200] for line in broken]
         if broken and _loses(lines, broken):
             lossy.add(sample)
+    if _is_routers(samples):
+        return Page(problem=_ROUTERS)
     values, unknown = _values(dialect, samples, lossy)
     start = _start_header(headers)
     if start is not None:
@@ -83,8 +88,7 @@ def _wanted(dialect: Dialect) -> dict[str, str]:
     """Every spelling of a needed sample name -> the sample's own name, without prefix and `_total`."""
     wanted: dict[str, str] = {}
     names = [(alias.sample, alias.kind, alias.prefixed) for alias in dialect.aliases]
-    if dialect.info_family:
-        names.append((dialect.info_family, "gauge", True))
+    names += [(family, "gauge", True) for family in _info_families(dialect)]
     for sample, kind, prefixed in names:
         endings = {"histogram": ("_sum", "_count"), "counter": ("", "_total")}.get(kind, ("",))
         starts = [p + mark for p in dialect.prefixes for mark in ":_"] if prefixed else [""]
@@ -196,9 +200,22 @@ def _counts(alias: Alias, labels: Labels) -> bool:
     )
 
 
+def _info_families(dialect: Dialect) -> tuple[str, ...]:
+    return ((dialect.info_family,) if dialect.info_family else ()) + dialect.more_info
+
+
 def _info(dialect: Dialect, samples: Mapping[str, list[tuple[Labels, float]]]) -> dict[str, str]:
-    found = samples.get(dialect.info_family or "", [])
-    return dict(found[0][0]) if found else {}
+    info: dict[str, str] = {}
+    for family in _info_families(dialect):
+        if found := samples.get(family):
+            info = {**found[0][0], **info}
+    return info
+
+
+def _is_routers(samples: Mapping[str, list[tuple[Labels, float]]]) -> bool:
+    """A router repeats its servers' names, as gauges of what it read there some time ago."""
+    series = [labels for group in samples.values() for labels, _ in group]
+    return any("server" in labels and "model_name" not in labels for labels in series)
 
 
 def without(values: Values, unknown: Sequence[str]) -> Values:
@@ -228,9 +245,6 @@ def _problem(
     bad: list[str],
     others: int,
 ) -> str | None:
-    series = [labels for group in samples.values() for labels, _ in group]
-    if any("server" in labels and "model_name" not in labels for labels in series):
-        return "this page is a router's, which repeats its servers' names: scrape the engine itself"
     if bad:
         return f"{len(bad)} line(s) of the metrics page cannot be read, first: {bad[0][:80]!r}"
     if not dialect.aliases:

@@ -214,6 +214,21 @@ def test_a_page_that_is_none_says_why(text: str, said: str) -> None:
     assert said in (read_page(text, get("vllm")).problem or "")
 
 
+def test_what_a_router_repeats_is_not_taken_for_the_engine_s_own_counters() -> None:
+    """Constructed after vLLM's production-stack router, not recorded: gauges of what it read elsewhere."""
+    text = (
+        "# TYPE vllm:num_requests_running gauge\n"
+        'vllm:num_requests_running{server="http://10.0.0.1:8000"} 1.0\n'
+        "# TYPE vllm:gpu_prefix_cache_hits_total gauge\n"
+        'vllm:gpu_prefix_cache_hits_total{server="http://10.0.0.1:8000"} 5984.0\n'
+    )
+    read = read_page(text, get("vllm"))
+    assert read.values == {}
+    assert "router" in (read.problem or "") and "metrics_url" in (read.problem or "")
+    own = text.replace("{server=", '{model_name="m",server=')  # relabelled by whoever passes the page on
+    assert read_page(own, get("vllm")).values == {"running": 1, "prefix_hits_gpu": 5984}
+
+
 def test_the_start_header_of_llamacpp_is_taken_as_a_constant_to_compare() -> None:
     headers = {"Process-Start-Time-Unix": "2722186556"}
     assert read_page("llamacpp:requests_processing 0\n", get("llamacpp"), headers).values == {

@@ -26,6 +26,7 @@ _LEVELS = {
     "waiting",
     "kv_usage",
     "kv_capacity_tokens",
+    "kv_capacity_blocks",
     "kv_used_tokens",
     "block_size",
     "context_len",
