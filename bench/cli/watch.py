@@ -37,7 +37,7 @@ _json = click.option("--json", is_flag=True, help="Print for machines: one JSON 
     "--exporter", multiple=True, help="A Prometheus page of the server's machine (DCGM, ...); repeatable."
 )
 @click.option("--out", type=PATH, help="Keep everything in this new run directory.")
-@click.option("--engine", help="vllm, sglang or llamacpp. Default: detected.")
+@click.option("--engine", help="vllm, sglang, llamacpp, trtllm or lmdeploy. Default: detected.")
 @click.option("--api-key-env", help="Environment variable that holds the key, if one is needed.")
 @click.option("--ca-file", help="Certificate authority of the server.")
 @click.option("--insecure", is_flag=True, help="Do not verify TLS.")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from bench.engines import generic, llamacpp, sglang, vllm
+from bench.engines import generic, llamacpp, lmdeploy, sglang, trtllm, vllm
 from bench.engines.base import Dialect, Probes
 from bench.errors import SuiteError
 
 DIALECTS: dict[str, Dialect] = {
     "llamacpp": llamacpp.DIALECT,
     "sglang": sglang.DIALECT,
+    "trtllm": trtllm.DIALECT,
+    "lmdeploy": lmdeploy.DIALECT,
     "vllm": vllm.DIALECT,
     "generic": generic.DIALECT,
 }

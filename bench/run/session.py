@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -18,6 +19,7 @@ from bench.records import FromEnv, Route, ServerFacts
 from bench.wire.client import Client
 from bench.wire.machine import MachineLook
 
+_USUAL = "/metrics"
 _PROBE_TIMEOUT_S = 15.0
 _METRICS_TIMEOUT_S = 30.0  # llama.cpp answers between two batches of a long prefill
 
@@ -90,11 +92,15 @@ async def connect(route: Route, client: Client) -> Session:
     """
     models = await client.get_json(f"{route.base_url}/models", timeout_s=_PROBE_TIMEOUT_S)
     model = _choose_model(route, models)
-    page, metrics_note = await _metrics_page(route, client)
+    metrics = await _metrics(route, client)
     probes = await _probe(route, client)
     probes["/v1/models"] = _only(models, model)
-    dialect = engines.get(route.engine) if route.engine else engines.detect(probes, page)
-    read = read_page(page, dialect) if page is not None else None
+    dialect = engines.get(route.engine) if route.engine else engines.detect(probes, metrics.page)
+    if not dialect.aliases and re.search(r"^dynamo_frontend_", metrics.page or "", re.MULTILINE):
+        metrics = _Metrics(
+            None, why=f"{metrics.url} is a Dynamo frontend's: give its worker's as metrics_url"
+        )
+    read = read_page(metrics.page, dialect) if metrics.page is not None else None
     facts = dialect.facts(probes, read.values if read else {}, read.info if read else {})
     return Session(
         route=route,
@@ -102,14 +108,9 @@ async def connect(route: Route, client: Client) -> Session:
         dialect=dialect,
         facts=facts,
         model=model,
-        metrics_url=metrics_url(route) if page is not None else None,
-        notes=(metrics_note,) if metrics_note else (),
+        metrics_url=metrics.url,
+        notes=(_no_metrics(metrics.why, dialect),) if metrics.url is None else (),
     )
-
-
-def metrics_url(route: Route) -> str:
-    """Where the route's metrics page is."""
-    return route.metrics_url or f"{root_of(route)}/metrics"
 
 
 def _choose_model(route: Route, models: object) -> str:
@@ -137,15 +138,53 @@ def _only(models: object, model: str) -> dict[str, Any]:
     return {"data": [entry for entry in models["data"] if entry.get("id") == model]}
 
 
-async def _metrics_page(route: Route, client: Client) -> tuple[str | None, str | None]:
-    """The metrics page, or `None` and the reason for the report."""
-    url = metrics_url(route)
+class _Metrics(NamedTuple):
+    """The metrics page and where it is, or why there is none."""
+
+    url: str | None
+    page: str | None = None
+    why: str = ""
+
+
+async def _metrics(route: Route, client: Client) -> _Metrics:
+    """The page that the suite names, else the engine's own, else what is usual.
+
+    Where no engine is named and `/metrics` answers with JSON, the page is looked for once where an
+    engine has another place for it, and `/metrics` is never read again: reading may empty it.
+    """
+    if route.metrics_url is not None:  # asked for by name: its failure is one
+        page = await client.get_text(route.metrics_url, timeout_s=_METRICS_TIMEOUT_S)
+        return _Metrics(route.metrics_url, page)
+    own = engines.get(route.engine) if route.engine else None
+    found = await _page_at(root_of(route) + (own.metrics_path if own else _USUAL), client)
+    if own is not None or not _is_json(found.page):
+        return found
+    tried = [f"{found.url} is JSON, no metrics page"]
+    for path in dict.fromkeys(dialect.metrics_path for dialect in engines.DIALECTS.values()):
+        if path == _USUAL:
+            continue
+        other = await _page_at(root_of(route) + path, client)
+        if other.url is not None and not _is_json(other.page):
+            return other
+        tried.append(other.why or f"{other.url} is JSON, too")
+    return _Metrics(None, why="; ".join(tried))
+
+
+async def _page_at(url: str, client: Client) -> _Metrics:
     try:
-        return await client.get_text(url, timeout_s=_METRICS_TIMEOUT_S), None
+        return _Metrics(url, await client.get_text(url, timeout_s=_METRICS_TIMEOUT_S))
     except EngineError as error:
-        if route.metrics_url is not None:
-            raise  # it was asked for by name
-        return None, f"no metrics ({error}): only the client's own numbers are proven"
+        return _Metrics(None, why=str(error))
+
+
+def _is_json(page: str | None) -> bool:
+    return (page or "").lstrip()[:1] in ("[", "{")
+
+
+def _no_metrics(why: str, dialect: Dialect) -> str:
+    """The note for the report; what is missing may be a matter of how the server was started."""
+    advice = f"; {dialect.metrics_advice}" if dialect.metrics_advice else ""
+    return f"no metrics ({why}{advice}): only the client's own numbers are proven"
 
 
 async def _probe(route: Route, client: Client) -> dict[str, object]:

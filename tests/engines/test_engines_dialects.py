@@ -42,7 +42,8 @@ def page_of(name: str) -> str:
 @pytest.mark.parametrize("path", sorted(PAGES.rglob("*.prom")), ids=lambda path: path.name)
 def test_every_recorded_page_is_recognised_by_itself(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    engine = next(e for e in ("vllm", "sglang", "llamacpp") if e in f"{path.parent.name}/{path.name}")
+    known = ("vllm", "sglang", "llamacpp", "trtllm", "lmdeploy")
+    engine = next(e for e in known if e in f"{path.parent.name}/{path.name}")
     loading = text.startswith("{")  # the 503 of a model that is still loading
     assert detect({}, text).name == ("generic" if loading else engine)
 
@@ -74,7 +75,7 @@ def test_single_answers_are_enough_and_odd_ones_mislead_nobody(probes: dict[str,
 
 
 def test_an_unknown_engine_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(SuiteError, match=r"'vlm'.*llamacpp, sglang, vllm, generic"):
+    with pytest.raises(SuiteError, match=r"'vlm'.*llamacpp, sglang, trtllm, lmdeploy, vllm, generic"):
         get("vlm")
 
 

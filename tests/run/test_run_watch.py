@@ -653,8 +653,8 @@ def test_a_run_is_no_watch_and_says_what_shows_it() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("http://127.0.0.1:9", "--engine", "generic"), "'generic': one of llamacpp, sglang, vllm"),
-        (("http://127.0.0.1:9", "--engine", "foo"), "'foo': one of llamacpp, sglang, vllm"),
+        (("http://127.0.0.1:9", "--engine", "generic"), "'generic': one of llamacpp, sglang, trtllm, lmdeploy, vllm"),
+        (("http://127.0.0.1:9", "--engine", "foo"), "'foo': one of llamacpp, sglang, trtllm, lmdeploy, vllm"),
         (("http://127.0.0.1:9", "--for", "0"), "--for 0: it must be more than 0"),
         (("http://127.0.0.1:9", "--for", "soon"), "write seconds, or 90s, 10m, 8h"),
         (("",), "'' is neither like http://host:port nor the directory of a watch"),

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from bench.analysis.watch.windows import BUSY_S
+from bench.engines import DIALECTS
 from bench.errors import SuiteError
 from bench.journal import SCHEMA, Journal
 from bench.records import PromptSettings, Route, RunInfo, ServerFacts, Suite
@@ -46,8 +47,9 @@ class WatchOrder(Struct, frozen=True, kw_only=True):
     """Prometheus pages that tell of the machine under the server; without any, local GPUs by NVML."""
 
 
-def metrics_address(url: str) -> str:
-    """`http://h:8000`, `http://h:8000/v1` or a metrics page's own address -> the metrics page's.
+def metrics_address(url: str, engine: str | None = None) -> str:
+    """`http://h:8000`, `http://h:8000/v1` or a metrics page's own address -> the metrics page's, which
+    is where `engine` has it.
 
     Raises `SuiteError` for what is no address.
     """
@@ -56,7 +58,8 @@ def metrics_address(url: str) -> str:
         raise SuiteError(f"{url[:200]!r} is neither like http://host:port nor the directory of a watch")
     path = parts.path.rstrip("/")
     if not path.endswith("/metrics"):
-        path = f"{path.removesuffix('/v1')}/metrics"
+        known = DIALECTS.get(engine or "", DIALECTS["generic"])
+        path = path.removesuffix("/v1") + known.metrics_path
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{path}"
 
@@ -91,7 +94,7 @@ def watched_route(order: WatchOrder, address: str, engine: str) -> Route:
     """The server as a route, whose metrics page is at `address`."""
     return Route(
         name="watched",
-        base_url=f"{address.removesuffix('/metrics')}/v1",
+        base_url=f"{address.removesuffix(DIALECTS[engine].metrics_path)}/v1",
         metrics_url=address,
         api_key_env=order.api_key_env,
         engine=engine,

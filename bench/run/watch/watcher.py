@@ -61,7 +61,7 @@ async def watch(order: WatchOrder, hearer: Hearer, totals: Totals) -> None:
     to be of several servers, `SuiteError` for an order that is wrong, and `JournalError` when its
     directory exists or cannot be made.
     """
-    address = metrics_address(order.url)
+    address = metrics_address(order.url, order.engine)
     if order.out is not None and order.out.exists():
         raise JournalError(f"{order.out}: it exists already; give --out a directory that is yet to be made")
     if order.engine is not None and order.engine not in WATCHABLE:

@@ -1,0 +1,116 @@
+"""Connecting: where a route's metrics page is looked for, and what is said where there is none.
+
+The answers were constructed after the engines' sources, not recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from bench.errors import EngineError, SuiteError
+from bench.records import Route
+from bench.run.session import Session, connect
+from bench.run.watch.order import WatchOrder, metrics_address, watched_route
+from bench.wire.client import Client
+
+OTHERS = Path(__file__).parent.parent / "recordings" / "pages" / "others"
+TRTLLM_PAGE = (OTHERS / "trtllm_2026_constructed_mtp3_before.prom").read_text(encoding="utf-8")
+ITERATIONS = '[{"iter": 1, "numActiveRequests": 1, "kvCacheStats": {"tokensPerBlock": 32}}]'
+TRTLLM = {
+    "/v1/models": '{"object": "list", "data": [{"id": "glm", "owned_by": "tensorrt_llm"}]}',
+    "/version": '{"version": "1.3.0rc24"}',
+    "/metrics": ITERATIONS,
+    "/prometheus/metrics": TRTLLM_PAGE,
+}
+
+
+def connected(answers: dict[str, str], **route: Any) -> tuple[Session, list[str]]:
+    """The session with a server of these answers (404 for the rest), and the metrics pages it read."""
+    read: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        if path.endswith("metrics"):
+            read.append(path)
+        return httpx.Response(200, text=answers[path]) if path in answers else httpx.Response(404)
+
+    async def connecting() -> Session:
+        named = Route(name="a", base_url="http://host:8000/v1", **route)
+        async with Client(named.base_url, transport=httpx.MockTransport(answer)) as client:
+            return await connect(named, client)
+
+    return asyncio.run(connecting()), read
+
+
+def test_a_named_engine_s_page_is_read_where_it_is_and_no_other() -> None:
+    session, read = connected(TRTLLM, engine="trtllm")
+    assert read == ["/prometheus/metrics"]  # reading /metrics would empty it
+    assert session.metrics_url == "http://host:8000/prometheus/metrics"
+    assert (session.dialect.name, session.facts.num_speculative_tokens) == ("trtllm", 3)
+    assert session.notes == ()
+
+
+def test_json_where_the_page_usually_is_leads_to_the_other_place_once() -> None:
+    session, read = connected(TRTLLM)
+    assert read == ["/metrics", "/prometheus/metrics"]
+    assert session.metrics_url == "http://host:8000/prometheus/metrics"
+    assert (session.dialect.name, session.facts.block_size) == ("trtllm", 32)
+
+
+def test_an_address_in_the_suite_wins_over_both() -> None:
+    answers = {**TRTLLM, "/behind/metrics": TRTLLM_PAGE}
+    for engine in (None, "trtllm"):
+        session, read = connected(answers, engine=engine, metrics_url="http://host:8000/behind/metrics")
+        assert read == ["/behind/metrics"]
+        assert session.metrics_url == "http://host:8000/behind/metrics"
+    with pytest.raises(EngineError, match="404"):
+        connected(TRTLLM, metrics_url="http://host:8000/behind/metrics")
+
+
+@pytest.mark.parametrize("engine", [None, "trtllm"])
+def test_a_missing_page_is_a_matter_of_how_the_server_was_started(engine: str | None) -> None:
+    without = {path: text for path, text in TRTLLM.items() if path != "/prometheus/metrics"}
+    session, _ = connected(without, engine=engine)
+    assert (session.metrics_url, session.dialect.name) == (None, "trtllm")
+    (note,) = session.notes
+    assert "start it with return_perf_metrics: true" in note and "/prometheus/metrics" in note
+    assert note.endswith("only the client's own numbers are proven")
+
+
+def test_json_in_both_places_is_no_page() -> None:
+    session, _ = connected({**TRTLLM, "/prometheus/metrics": '{"error": "no"}'})
+    assert session.metrics_url is None and "too" in session.notes[0]
+
+
+def test_a_server_without_a_page_is_told_what_its_own_engine_needs() -> None:
+    models = '{"data": [{"id": "qwen", "owned_by": "lmdeploy"}]}'
+    session, read = connected({"/v1/models": models})
+    assert read == ["/metrics"]  # a page that is not there is not looked for elsewhere
+    assert "start it without --disable-metrics" in session.notes[0]
+    plain, _ = connected({"/v1/models": '{"data": [{"id": "m", "owned_by": "me"}]}'})
+    assert plain.dialect.name == "generic" and "start it" not in plain.notes[0]
+
+
+def test_the_page_of_a_front_that_serves_no_model_itself_is_refused() -> None:
+    page = '# TYPE dynamo_frontend_requests_total counter\ndynamo_frontend_requests_total{model="m"} 4\n'
+    answers = {"/v1/models": '{"data": [{"id": "m", "owned_by": "nvidia"}]}', "/metrics": page}
+    session, _ = connected(answers)
+    assert (session.metrics_url, session.dialect.name) == (None, "generic")
+    assert "Dynamo frontend's: give its worker's as metrics_url" in session.notes[0]
+
+
+def test_a_watch_of_a_named_engine_reads_its_page_too() -> None:
+    for url in ("http://h:8000", "http://h:8000/v1/", "http://h:8000/prometheus/metrics"):
+        address = metrics_address(url, "trtllm")
+        assert address == "http://h:8000/prometheus/metrics"
+        assert watched_route(WatchOrder(url=url), address, "trtllm").base_url == "http://h:8000/v1"
+    for engine in (None, "vllm", "strange"):
+        assert metrics_address("http://h:8000", engine) == "http://h:8000/metrics"
+    assert watched_route(WatchOrder(url=""), "http://h/metrics", "vllm").base_url == "http://h/v1"
+    with pytest.raises(SuiteError):
+        metrics_address("h:8000", "trtllm")
