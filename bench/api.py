@@ -46,6 +46,7 @@ from bench.records import (
     Scrape,
     Summary,
 )
+from bench.resources import LARGEST_TABLE, read_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -184,10 +185,7 @@ def load_table(path: str | Path) -> list[Measurement]:
     mtp2 564575 crosses 96
     """
     file = Path(path)
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SuiteError(f"{file}: cannot be read as a table: {error}") from error
+    text = read_text(file, LARGEST_TABLE)
     return read_table(text, kind="json" if file.suffix == ".json" else "csv", source=file.name)
 
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from bench.analysis.decisions.foreign import Import
     from bench.records import Measurement
 
-MAX_BYTES = 256 * 1024 * 1024
 _AUTO = "auto"
 
 
@@ -67,16 +66,9 @@ def import_table(
 
 def read_text(path: Path) -> str:
     """The text of a file, bounded. Raises `SuiteError` when there is none to be had."""
-    from bench.errors import SuiteError
+    from bench import resources
 
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise SuiteError(f"{path}: a file of more than {MAX_BYTES // 2**20} MiB is not read")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SuiteError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise SuiteError(f"{path} is not UTF-8 text (byte {error.start}): is it a table?") from None
+    return resources.read_text(path, resources.LARGEST_TABLE)
 
 
 def is_json(path: Path, text: str) -> bool:

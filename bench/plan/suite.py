@@ -27,6 +27,7 @@ from bench.records import (
     Suite,
     SuiteCondition,
 )
+from bench.resources import read_text
 
 _MAX_BYTES = 1 << 20
 MOST_TOGETHER = 1024
@@ -91,14 +92,7 @@ def read_suite(path: Path) -> tuple[Suite, str]:
 
     Raises `SuiteError` with file, key, value and what is allowed.
     """
-    try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise SuiteError(f"{path}: larger than 1 MiB; this is no suite file")
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SuiteError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise SuiteError(f"{path}: not UTF-8 text (byte {error.start})") from error
+    text = read_text(path, _MAX_BYTES)
     return parse_suite(text, name=str(path)), text
 
 
@@ -165,7 +159,7 @@ def _to_suite(file: SuiteFile, budget_s: float | None) -> Suite:
 def _budget_s(name: str, text: str | None) -> float | None:
     if text is None:
         return None
-    from bench.plan.estimate import parse_duration
+    from bench.plan.durations import parse_duration
 
     try:
         return parse_duration(text)

@@ -46,7 +46,8 @@ def load_task(name: str, base: Path = Path()) -> Task:
             Path(name) if "/" in name or name.endswith(".md") else shipped("prompts", "tasks", f"{name}.md")
         )
         path = path if path.is_absolute() else base / path
-        raw = path.read_bytes()[: _LARGEST + 1]
+        with path.open("rb") as file:
+            raw = file.read(_LARGEST + 1)
         text = raw.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         known = ", ".join(sorted(file.stem for file in shipped("prompts", "tasks").glob("*.md")))

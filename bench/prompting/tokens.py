@@ -21,6 +21,7 @@ from bench.errors import EngineError, SuiteError
 from bench.prompting import bytelevel
 from bench.prompting.cache import read_json, write_json
 from bench.records import TokenizerIdentity
+from bench.resources import read_bounded
 
 Ids = NDArray[np.int32]
 Offsets = NDArray[np.int64]
@@ -176,13 +177,9 @@ def load_tokenizer(path: Path | str, *, samples: Sequence[str] = (), cache: Path
     if not path.suffix and not path.exists() and path.name in _encoding_names():
         return encoding_by_name(path.name)
     path = path / "tokenizer.json" if path.is_dir() else path
+    raw = read_bounded(path, _LARGEST)
     try:
-        if path.stat().st_size > _LARGEST:
-            raise SuiteError(f"{path} is larger than any tokenizer.json; give the file of the served model.")
-        raw = path.read_bytes()
         spec = json.loads(raw)
-    except OSError as error:
-        raise SuiteError(f"cannot read tokenizer {path}: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
         raise SuiteError(
             f"{path} is no JSON ({error}); give the tokenizer.json of the served model."

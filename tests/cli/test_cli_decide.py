@@ -363,7 +363,7 @@ def test_import_says_what_foreign_numbers_mean(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("crossover", "missing.csv"), "missing.csv cannot be read: No such file"),
+        (("crossover", "missing.csv"), "missing.csv: cannot be read: No such file"),
         (("crossover", CSV, "--base", "x"), "no route 'x' among the measurements: there are mtp4"),
         (("advise", CSV), "advise needs --prompt and --output, or --workload"),
         (("advise", CSV, "--prompt", "5", "--output", "1", "--reused", "9"), "the reused part is shorter"),
@@ -379,4 +379,4 @@ def test_a_binary_file_is_no_table(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_bytes(b"\xff\xfe\x00")
     error = refused("crossover", str(path))
-    assert isinstance(error, SuiteError) and "is not UTF-8 text" in str(error)
+    assert isinstance(error, SuiteError) and "not UTF-8 text" in str(error)
