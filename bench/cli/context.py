@@ -198,7 +198,7 @@ def _tiers(text: str | None) -> tuple[int, ...]:
 def _since(text: str, now: datetime) -> datetime:
     """A moment: so long ago, a time of today, or a date with a time (local unless it names a zone)."""
     from bench.errors import SuiteError
-    from bench.plan.estimate import parse_duration
+    from bench.plan.durations import parse_duration
 
     try:
         if text[:1].isdigit() and text[-1:].isalpha() and not text.endswith("Z"):

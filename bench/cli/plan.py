@@ -98,7 +98,7 @@ def _counted(trials: Sequence[Trial]) -> list[str]:
 
 
 def _seconds(seconds: float | None) -> str:
-    from bench.plan.estimate import words
+    from bench.plan.durations import words
 
     return "-" if seconds is None else f"{seconds:.1f} s" if seconds < 10 else words(seconds)
 

@@ -111,7 +111,7 @@ FollowUp = Callable[["Path", "Progress", "Path", "Suite | None"], Coroutine[Any,
 
 def _follow_up(wanted: bool, budget: str | None) -> FollowUp:
     from bench.errors import SuiteError
-    from bench.plan.estimate import parse_duration
+    from bench.plan.durations import parse_duration
 
     if budget is not None and not wanted:
         raise SuiteError("--verify-budget goes with --verify-crossover")

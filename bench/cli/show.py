@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 
 from bench.cli.layout import columns
+from bench.plan.durations import words
 from bench.report.quantities import significant
 from bench.run.progress import Progress
 
@@ -53,7 +54,7 @@ def describe(progress: Progress, now_ns: int) -> str:
         if progress.expected_ttft_s is not None:
             text += f" of about {progress.expected_ttft_s:.0f} s"
     if progress.phase.startswith("waiting") and waited >= _LONG_S:
-        text += f" {duration(waited)}"
+        text += f" {words(waited)}"
     if progress.phase == "decode":
         text += _decoding(progress)
     if progress.together > 1:
@@ -77,14 +78,6 @@ def left(progress: Progress, now_ns: int) -> float | None:
         return None
     spent = (now_ns - progress.trial_since_ns) / 1e9 if progress.trial_since_ns else 0.0
     return max(0.0, progress.left_s - spent)
-
-
-def duration(seconds: float) -> str:
-    """`47 s`, `12 min`, `3 h 05 min`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
 def _wrapped(text: str) -> str:
@@ -115,7 +108,7 @@ class _Bar:
             self._shown += 1
         bar.total, bar.n = progress.total, progress.done
         if (left_s := left(progress, time.monotonic_ns())) is not None:
-            bar.set_postfix_str(f"{duration(left_s)} left", refresh=False)
+            bar.set_postfix_str(f"{words(left_s)} left", refresh=False)
         bar.set_description_str(describe(progress, time.monotonic_ns()), refresh=False)
         bar.refresh()
 
@@ -140,7 +133,7 @@ class _Lines:
             self._done = progress.done
             now_ns = time.monotonic_ns()
             left_s = left(progress, now_ns)
-            about = f", about {duration(left_s)} left" if left_s is not None else ""
+            about = f", about {words(left_s)} left" if left_s is not None else ""
             now = describe(progress, now_ns)
             text = f"{progress.done}/{progress.total} trials done{about}; {now}"
             print(_wrapped(text), file=sys.stderr, flush=True)

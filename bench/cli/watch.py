@@ -24,7 +24,7 @@ _json = click.option("--json", is_flag=True, help="Print for machines: one JSON 
 @command
 @argument("url", help="The server or its metrics page; or the directory of a watch.")
 @click.option("--every", type=Number(0.02, 3600), default=1.0, help="Seconds between two looks.")
-@click.option("--for", "for_", help="End after this time: 90, 90s, 10m, 8h. Default: Ctrl-C.")
+@click.option("--for", "for_", help="End after this time: 90, 90s, 10m, 1h 30m. Default: Ctrl-C.")
 @click.option("--requests", type=Integer(min=1), help="End after so many finished requests.")
 @click.option(
     "--window",
@@ -164,21 +164,18 @@ def _note(text: str) -> None:
 
 
 def _seconds(text: str) -> float:
-    """`90`, `90s`, `10m`, `8h` -> seconds; `SuiteError` for anything else."""
-    import re
-
+    """`90`, `90s`, `10m`, `1h 30m` -> seconds; `SuiteError` for anything else."""
     from bench.errors import SuiteError
+    from bench.plan.durations import parse_duration
 
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)([smh]?)", text.strip())
-    if found is None:
-        raise SuiteError(f"--for {text[:40]!r}: write seconds, or 90s, 10m, 8h")
-    if float(found[1]) <= 0:
-        raise SuiteError(f"--for {text}: it must be more than 0")
-    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+    try:
+        return parse_duration(text, bare="s")
+    except SuiteError as error:
+        raise SuiteError(f"--for {error}") from None
 
 
 def _status_lines(found: Status) -> list[str]:
-    from bench.cli.show import duration
+    from bench.plan.durations import words
     from bench.report.escape import visible
 
     process = f" (process {found.process})" if found.process else ""
@@ -200,29 +197,29 @@ def _status_lines(found: Status) -> list[str]:
     lines += [_away_line(one) for one in found.away]
     lines += [_flight_line(flight, running=found.state == "running") for flight in found.in_flight]
     if found.last and found.last_age_s is not None:
-        lines.append(f"last line: {visible(found.last)}, {duration(found.last_age_s)} ago")
+        lines.append(f"last line: {visible(found.last)}, {words(found.last_age_s)} ago")
     if found.left:
-        left = f"about {duration(found.left_s)}" if found.left_s is not None else "unknown so far"
+        left = f"about {words(found.left_s)}" if found.left_s is not None else "unknown so far"
         lines.append(f"time left: {left}{' from when its server is back' if found.away else ''}")
     return lines
 
 
 def _away_line(one: Away) -> str:
-    from bench.cli.show import duration
+    from bench.plan.durations import words
     from bench.report.escape import visible
 
-    since = f" for {duration(one.since_s)}" if one.since_s is not None else ""
+    since = f" for {words(one.since_s)}" if one.since_s is not None else ""
     return f"route {visible(one.route)}: waiting for its server{since}: {visible(one.problem, 300)}"
 
 
 def _flight_line(flight: InFlight, *, running: bool) -> str:
-    from bench.cli.show import duration
+    from bench.plan.durations import words
     from bench.report.escape import visible
 
     what = f"{visible(flight.trial)}, attempt {flight.attempt}, {visible(flight.purpose)}"
     if not running:
         return f"cut off: {what}"
-    since = f" for {duration(flight.since_s)}" if flight.since_s is not None else ""
+    since = f" for {words(flight.since_s)}" if flight.since_s is not None else ""
     expected = flight.expected_ttft_s
-    first = f", first token expected after {duration(expected)}" if expected is not None else ""
+    first = f", first token expected after {words(expected)}" if expected is not None else ""
     return f"in flight: {what}{since}{first}"

@@ -7,21 +7,18 @@ the extrapolation, would make of it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
 from bench.analysis.statistics.prefill import PrefillLaw
 from bench.errors import SuiteError
+from bench.plan.durations import words
 from bench.plan.times import TIMING_ERROR, RouteModel
 from bench.records import Trial
 
 CACHED_S = 5e-6
 """Seconds a cached token costs where no replay has shown it (tokenising at 200,000 tokens/s)."""
-OVERHEAD_S = 2.0
-"""Composing, scraping and settling around one exchange."""
-WARMUP_TOKENS = 4_096
 
 
 class TrialEstimate(Struct, frozen=True, kw_only=True):
@@ -63,8 +60,8 @@ def estimate(
     trials: Sequence[Trial],
     models: Mapping[str, RouteModel],
     *,
-    overhead_s: float = OVERHEAD_S,
-    warmup_tokens: int = WARMUP_TOKENS,
+    overhead_s: float,
+    warmup_tokens: int,
 ) -> PlanEstimate:
     """Times of all trials and their sum; one warm-up prompt a route (`warmup_tokens=0`: none).
 
@@ -87,9 +84,7 @@ def estimate(
     )
 
 
-def estimate_trial(
-    trial: Trial, model: RouteModel | None, *, overhead_s: float = OVERHEAD_S
-) -> TrialEstimate:
+def estimate_trial(trial: Trial, model: RouteModel | None, *, overhead_s: float) -> TrialEstimate:
     """Times of one trial; without a model an estimate that says so."""
     if model is None or model.law is None:
         return TrialEstimate(trial_id=trial.id, basis=f"nothing is known of route {trial.route}")
@@ -140,8 +135,8 @@ def within_budget(
     models: Mapping[str, RouteModel],
     budget_s: float,
     *,
-    overhead_s: float = OVERHEAD_S,
-    warmup_tokens: int = WARMUP_TOKENS,
+    overhead_s: float,
+    warmup_tokens: int,
 ) -> BudgetedPlan:
     """Fit a plan into a budget: drop repeats down to one, then the largest tiers, always on all routes alike.
 
@@ -196,26 +191,6 @@ def _changes(
     changes += [f"tier {tier:,} dropped" for tier in dropped]
     changes.append(f"what is left takes {words(now.total_s or 0.0)}, at most {words(now.high_s or 0.0)}")
     return tuple(changes)
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of `4h`, `90 min`, `1h 30m`, `45s`; `SuiteError` otherwise."""
-    units = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "min": 60.0, "s": 1.0}
-    parts = re.findall(r"(\d{1,9}(?:\.\d{1,6})?)\s*(d|h|min|m|s)\s*", text)
-    if not parts or re.sub(r"\d{1,9}(?:\.\d{1,6})?\s*(?:d|h|min|m|s)\s*", "", text.strip()):
-        raise SuiteError(f"{text[:40]!r} is no duration: write it like '4h', '90min' or '1h 30m'")
-    seconds = sum(float(number) * units[unit] for number, unit in parts)
-    if seconds <= 0:
-        raise SuiteError(f"{text[:40]!r} is no time at all")
-    return seconds
-
-
-def words(seconds: float) -> str:
-    """`47 s`, `12 min`, `3 h 05 min`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 # --- helpers ------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from bench.analysis.verdicts.waves import usage_of
 from bench.errors import EngineError
-from bench.plan.estimate import words
+from bench.plan.durations import words
 from bench.plan.trials import wave_name
 from bench.prompting.compose import Prompt
 from bench.records import Exchange, Samples, Scrape, Trial, Wave

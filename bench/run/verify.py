@@ -20,7 +20,8 @@ from bench.analysis.statistics.arrival import measured_with_curves
 from bench.analysis.statistics.cells import same_tier
 from bench.analysis.statistics.curves import Curves
 from bench.journal import FOLLOW_UP, SCHEMA, Journal, read_entries, read_info
-from bench.plan.estimate import PlanEstimate, words
+from bench.plan.durations import words
+from bench.plan.estimate import PlanEstimate
 from bench.plan.times import RouteModel, learn
 from bench.plan.trials import plan
 from bench.records import Crossover, Event, Exchange, Measurement, RunInfo, Suite, Trial

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from bench.cli.show import describe, duration, left, shown
+from bench.cli.show import describe, left, shown
 from bench.records import Trial
 from bench.run.progress import Progress
 
@@ -63,14 +63,6 @@ def test_time_left_runs_down_within_a_trial_and_never_below_nothing() -> None:
     assert left(progress(), 400 * SECOND) == 3300.0
     assert left(progress(), 9000 * SECOND) == 0.0
     assert left(Progress(), 0) is None
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (89.4, "89 s"), (90, "2 min"), (1800, "30 min"), (5400, "1 h 30 min"), (7500, "2 h 05 min")],
-)
-def test_durations_are_told_as_people_do(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 def test_without_a_terminal_a_line_tells_of_every_trial_and_every_note(

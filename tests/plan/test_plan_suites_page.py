@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from bench.plan.estimate import words
+from bench.plan.durations import words
 from bench.plan.suite import parse_suite, read_suite
 from bench.plan.times import calibrated
 from bench.plan.trials import plan

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from bench.plan.estimate import PlanEstimate, words
+from bench.plan.durations import words
+from bench.plan.estimate import PlanEstimate
 from bench.plan.times import RouteModel
 from bench.plan.trials import plan
 from bench.prompting.compose import Composer

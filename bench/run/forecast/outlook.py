@@ -57,7 +57,7 @@ class Outlook:
 
     def ttft_s(self, trial: Trial) -> float | None:
         """Expected time to the first token of a trial; `None` while nothing is known of any route."""
-        return estimate_trial(trial, self._now().get(trial.route)).ttft_s
+        return estimate_trial(trial, self._now().get(trial.route), overhead_s=AROUND_S).ttft_s
 
     def left_s(self, trials: Sequence[Trial]) -> float | None:
         """Expected time for all of these trials; `None` while nothing is known of any route."""

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from bench.errors import BenchError, EngineError
-from bench.plan.estimate import words
+from bench.plan.durations import words
 from bench.records import Exchange, RunInfo, Trial
 from bench.run.blame import is_servers_fault
 from bench.run.exchange import Exchanger, NotIdle
