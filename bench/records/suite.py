@@ -113,7 +113,7 @@ class Route(Struct, frozen=True, kw_only=True):
     headers: dict[str, str | FromEnv] = {}
     """Sent with every request to this server, beside our own: what its gateway or scheduler wants."""
     metrics_url: str | None = None
-    """`None`: origin of `base_url` + `/metrics`."""
+    """`None`: where its engine has it under the origin of `base_url`, else `/metrics` there."""
     engine: str | None = None
     """Name of a dialect; `None`: detected."""
     speculation: Speculation | None = None

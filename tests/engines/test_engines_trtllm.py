@@ -71,6 +71,7 @@ def test_a_replay_moves_whole_drafts_and_tokens_not_those_of_the_last_iteration_
     moved = difference(scrape("mtp3_before"), scrape("mtp3_after_replay"), TRTLLM)
     assert (moved.fell, moved.vanished) == ((), ())
     assert (moved.count("requests_finished"), moved.count("prompt_tokens")) == (1, 6000)
+    assert moved.get("kv_capacity_blocks") is None  # a level
     cached = cached_prompt_tokens(moved, ServerFacts(block_size=32), 6000)
     assert (cached.tokens, cached.source) == (5999, "counter cached_tokens")  # not 187 blocks
     counted = speculation(moved, {}, ServerFacts(), 64)
