@@ -16,9 +16,6 @@ DIALECTS: dict[str, Dialect] = {
 }
 """Every dialect by name, in the order of detection: the most telling first, `generic` last."""
 
-PROBES: tuple[str, ...] = tuple(dict.fromkeys(path for d in DIALECTS.values() for path in d.probes))
-"""GET paths under a server's origin that `detect` and the dialects' facts can read."""
-
 
 def get(name: str) -> Dialect:
     """The dialect of that name; SuiteError names the known ones."""
@@ -31,7 +28,7 @@ def get(name: str) -> Dialect:
 def detect(probes: Probes, page: str | None) -> Dialect:
     """The first dialect that recognises a server by its answers and its metrics page.
 
-    `probes` maps each path of PROBES to its decoded JSON, or None where it gave none. Error objects
-    may stay in: fields are looked for, not statuses. Falls back to `generic`.
+    `probes` maps each path that a dialect asks for to its decoded JSON, or None where it gave none.
+    Error objects may stay in: fields are looked for, not statuses. Falls back to `generic`.
     """
     return next(dialect for dialect in DIALECTS.values() if dialect.recognises(probes, page))

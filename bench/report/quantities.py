@@ -26,8 +26,6 @@ class Quantity(Struct, frozen=True, kw_only=True):
     """Empty where the number has none."""
     style: Style
     definition: str
-    lower_is_better: bool | None = None
-    """`None`: neither."""
 
     @property
     def head(self) -> str:
@@ -35,22 +33,19 @@ class Quantity(Struct, frozen=True, kw_only=True):
         return f"{self.label} ({self.unit})" if self.unit else self.label
 
 
-def _q(key: str, label: str, unit: str, style: Style, better: bool | None, definition: str) -> Quantity:
-    return Quantity(
-        key=key, label=label, unit=unit, style=style, lower_is_better=better, definition=definition
-    )
+def _q(key: str, label: str, unit: str, style: Style, definition: str) -> Quantity:
+    return Quantity(key=key, label=label, unit=unit, style=style, definition=definition)
 
 
 QUANTITIES: dict[str, Quantity] = {
     quantity.key: quantity
     for quantity in (
-        _q("prompt_tokens", "prompt", "tok", "count", None, "Prompt tokens as the server counted them."),
+        _q("prompt_tokens", "prompt", "tok", "count", "Prompt tokens as the server counted them."),
         _q(
             "output_tokens",
             "output",
             "tok",
             "count",
-            None,
             "Tokens generated: the server's own count, never the number of chunks.",
         ),
         _q(
@@ -58,7 +53,6 @@ QUANTITIES: dict[str, Quantity] = {
             "TTFT",
             "s",
             "seconds",
-            True,
             "Time to first token: first chunk with text (content, reasoning or tool call) minus the "
             "first request byte. Role-only and empty chunks do not count; connecting is not in it.",
         ),
@@ -67,7 +61,6 @@ QUANTITIES: dict[str, Quantity] = {
             "total",
             "s",
             "seconds",
-            True,
             "Last chunk with text, or the finish reason, minus the first request byte.",
         ),
         _q(
@@ -75,16 +68,14 @@ QUANTITIES: dict[str, Quantity] = {
             "decode",
             "tok/s",
             "rate",
-            False,
             "(output tokens - tokens in the first text chunk) / (last - first text chunk).",
         ),
-        _q("tpot_s", "TPOT", "s", "seconds", True, "Time per output token: 1 / decode rate."),
+        _q("tpot_s", "TPOT", "s", "seconds", "Time per output token: 1 / decode rate."),
         _q(
             "acceptance",
             "accept",
             "",
             "share",
-            False,
             "Accepted draft tokens / draft tokens of this exchange; missing without drafts, never 0.",
         ),
         _q(
@@ -92,7 +83,6 @@ QUANTITIES: dict[str, Quantity] = {
             "length",
             "",
             "length",
-            False,
             "Tokens per verification step: 1 + accepted tokens / drafts.",
         ),
         _q(
@@ -100,23 +90,21 @@ QUANTITIES: dict[str, Quantity] = {
             "reuse",
             "",
             "share",
-            None,
             "Cached prompt tokens / prompt tokens.",
         ),
-        _q("icl_p50_s", "ICL p50", "s", "seconds", True, "Median gap between chunks with text."),
-        _q("icl_p99_s", "ICL p99", "s", "seconds", True, "99th percentile of the gaps between chunks."),
-        _q("icl_max_s", "ICL max", "s", "seconds", True, "Longest gap between chunks with text."),
+        _q("icl_p50_s", "ICL p50", "s", "seconds", "Median gap between chunks with text."),
+        _q("icl_p99_s", "ICL p99", "s", "seconds", "99th percentile of the gaps between chunks."),
+        _q("icl_max_s", "ICL max", "s", "seconds", "Longest gap between chunks with text."),
         _q(
             "kv_usage_peak",
             "KV peak",
             "",
             "share",
-            None,
             "Highest sampled share of the KV cache in use during the exchange.",
         ),
-        _q("kv_usage_mean", "KV mean", "", "share", None, "Mean of the KV samples during the exchange."),
-        _q("queue_s", "queue", "s", "seconds", True, "Time in the server's queue, as it tells."),
-        _q("prefill_s", "prefill", "s", "seconds", True, "The server's own prefill time."),
+        _q("kv_usage_mean", "KV mean", "", "share", "Mean of the KV samples during the exchange."),
+        _q("queue_s", "queue", "s", "seconds", "Time in the server's queue, as it tells."),
+        _q("prefill_s", "prefill", "s", "seconds", "The server's own prefill time."),
     )
 }
 

@@ -324,6 +324,6 @@ def harness_line(run: Run) -> str | None:
     return Told(line + f"{significant(run.span_s, 4)} s ({share:.2g}%).", sources.derived("harness"))
 
 
-def join(lines: Iterable[str], bullet: str = "- ") -> str:
+def join(lines: Iterable[str]) -> str:
     """Lines as a list."""
-    return "\n".join(bullet + line for line in lines)
+    return "\n".join(f"- {line}" for line in lines)

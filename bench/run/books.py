@@ -109,7 +109,6 @@ class Books:
         for one in found:
             self.outlook.measured(one)
             if not one.verdict.valid:
-                self._progress.invalid += 1
                 reasons = blamed.setdefault(one.window.id if one.window else one.trial_id, {})
                 reasons |= dict.fromkeys(map(_in_short, one.verdict.reasons))
         for name, reasons in blamed.items():

@@ -14,7 +14,6 @@ Phase = Literal[
     "stopping the server",
     "connecting",
     "composing",
-    "warming up",
     "waiting until idle",
     "waiting for the server to come back",
     "prefill",
@@ -53,8 +52,6 @@ class Progress:
     """Requests in flight: more than one in a wave."""
     with_text: int = 0
     """Those of them that have text already."""
-    invalid: int = 0
-    failed: int = 0
     notes: list[str] = field(default_factory=list)
     """Lines for people, in order; a shower takes those it has not shown yet."""
 

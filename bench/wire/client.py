@@ -181,7 +181,7 @@ class Client:
             gate=self._gate,
         )
 
-    async def warm(self, path: str = "/models", *, connections: int = 1, timeout_s: float = 30.0) -> None:
+    async def warm(self, *, connections: int = 1, timeout_s: float = 30.0) -> None:
         """Opens, or proves alive, the connections that the next exchanges will use: one each.
 
         For exchanges that are released together, `connections` is how many. Servers close idle
@@ -191,7 +191,7 @@ class Client:
         transport = self._open(self._measured)
         if isinstance(transport, RulerTransport) and transport.is_warm(self._url, connections):
             return
-        requests = (self._request("GET", path, timeout_s, None, transport) for _ in range(connections))
+        requests = (self._request("GET", "/models", timeout_s, None, transport) for _ in range(connections))
         # All are under way before the first is answered, so that none uses another's connection.
         for outcome in await asyncio.gather(*requests, return_exceptions=True):
             if isinstance(outcome, BaseException):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.engines import DIALECTS, PROBES, detect, get
+from bench.engines import DIALECTS, detect, get
 from bench.engines.base import Step, version_key
 from bench.engines.metrics import read_page
 from bench.errors import EngineError, SuiteError
@@ -81,7 +81,8 @@ def test_an_unknown_engine_is_refused_with_the_known_ones() -> None:
 
 def test_the_registry_names_its_dialects_rightly_and_probes_all_they_read() -> None:
     assert all(name == dialect.name for name, dialect in DIALECTS.items())
-    assert set(PROBES) >= {"/version", "/props", "/server_info", "/v1/models", "/get_model_info"}
+    probed = {path for dialect in DIALECTS.values() for path in dialect.probes}
+    assert probed >= {"/version", "/props", "/server_info", "/v1/models", "/get_model_info"}
 
 
 # --- Facts ----------------------------------------------------------------------------------------

@@ -338,14 +338,3 @@ def differences(base: RunInfo, new: RunInfo) -> list[str]:
 def _shown(value: object) -> str:
     text = "(none)" if value is None else str(value)
     return text if len(text) <= 120 else text[:117] + "..."
-
-
-def estimate_text(estimate: Estimate | None, digits: int = 3) -> str:
-    """`3.61 (3.56 to 3.66)`, or the value alone; `-` where there is none."""
-    if estimate is None:
-        return "-"
-    value = f"{estimate.value:,.{digits}f}"
-    if estimate.spread is None:
-        return value
-    low, high = (f"{end:,.{digits}f}" if end is not None else "?" for end in (estimate.low, estimate.high))
-    return f"{value} ({low} to {high})"

@@ -114,10 +114,6 @@ class Server:
         self._process: ServerProcess | None = None
         self.starts = 0
 
-    @property
-    def is_up(self) -> bool:
-        return self._process is not None
-
     async def start(self, client: Client) -> float:
         """Runs `up` and waits until the model is listed; seconds that took.
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import tiktoken
 
 SHIPPED = Path(__file__).with_name("tokenizer.json")
-END_OF_TEXT = "<|endoftext|>"
 _LONG_BLANK = re.compile(r"\s{100000}")
 _WORD = re.compile(r" [a-z]{3,12}")
 
