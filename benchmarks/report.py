@@ -3,7 +3,8 @@
     python -m benchmarks.report [exchanges] [chunks of each]
 
 The journal is made up: one route, two tiers, plausible times, no server. The command runs in a
-process of its own.
+process of its own, and has its plots drawn by a second one: CPU time is that of both, memory that of the
+larger one.
 """
 
 from __future__ import annotations
