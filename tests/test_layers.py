@@ -9,7 +9,7 @@ import pytest
 
 BENCH = Path(__file__).resolve().parent.parent / "bench"
 
-GROUND = {"records", "errors", "resources", "address", "masking", "journal", "engines"}
+GROUND = {"records", "errors", "resources", "address", "masking", "folders", "journal", "engines"}
 # floor -> floors it may import, besides itself
 ALLOWED: dict[str, set[str]] = {
     "records": set(),
@@ -17,6 +17,7 @@ ALLOWED: dict[str, set[str]] = {
     "resources": {"errors"},
     "address": set(),
     "masking": set(),
+    "folders": set(),
     "engines": {"records", "errors"},
     "journal": {"records", "errors"},
     "plan": GROUND | {"analysis"},
@@ -25,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "run": GROUND | {"wire", "plan", "prompting", "analysis"},
     "analysis": GROUND,
     "report": GROUND | {"analysis"},
-    "servers": {"records", "errors"},
+    "servers": {"records", "errors", "folders"},
     "api": GROUND | {"analysis", "report"},
     "__init__": {"records", "errors", "api"},
     "__main__": {"cli"},

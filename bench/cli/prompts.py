@@ -81,8 +81,8 @@ def _composer(suite: Suite, base: Path, tokenizer: Path | None, overhead: int) -
     import secrets
 
     from bench.errors import SuiteError
+    from bench.folders import cache_folder
     from bench.prompting.borders import index_corpus
-    from bench.prompting.cache import default_cache_dir
     from bench.prompting.compose import Composer
     from bench.prompting.corpus import load_corpus
     from bench.prompting.template import TOKEN_IDS, Template
@@ -94,7 +94,7 @@ def _composer(suite: Suite, base: Path, tokenizer: Path | None, overhead: int) -
             "this suite counts by its server's /tokenize, and nothing is sent here: give --tokenizer, "
             "the path of the model's tokenizer.json"
         )
-    cache = default_cache_dir()
+    cache = cache_folder()
     corpus = load_corpus(suite.prompt.corpus, base=base, cache=cache)
     counting = load_tokenizer(path, samples=corpus.samples(), cache=cache)
     index = index_corpus(corpus, counting, need_tokens=max(suite.tiers) * 3 // 2, cache=cache)

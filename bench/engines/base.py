@@ -9,6 +9,7 @@ and how much of a replayed prompt its prefix cache can give back. A new engine i
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -312,6 +313,12 @@ def as_int(value: object) -> int | None:
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}(\.0+)?", value.strip()):
         return int(value.strip().split(".")[0])
     return None
+
+
+def rounding(value: float, digits: int | None) -> float:
+    """Half of the last printed digit of a whole number; 0 where all digits are printed."""
+    size = len(str(int(abs(value)))) if math.isfinite(value) else 0
+    return 0.5 * float(10 ** (size - digits)) if digits is not None and size > digits else 0.0
 
 
 def as_str(value: object) -> str | None:

@@ -21,6 +21,7 @@ from bench.engines.base import (
     listed_model,
     moved,
     openai_body_fields,
+    rounding,
     with_sources,
 )
 from bench.records import RequestSettings, ServerFacts, Speculation, Usage
@@ -187,24 +188,20 @@ def reported(numbers: Values) -> dict[str, float]:
     return found
 
 
-def rounding(value: float) -> float:
-    """Half of the last printed digit: how far a six-digit counter may be from the truth."""
-    size = len(str(int(abs(value))))
-    return 0.5 * float(10 ** (size - DIGITS)) if size > DIGITS else 0.0
-
-
 def settled(before: Values, after: Values, usage: Usage | None) -> bool:
     """Prompt (computed and cached) and predicted tokens hold all of ours, as far as six digits tell."""
     if usage is None or "generation_tokens" not in after:
         return True
-    slack = rounding(after["generation_tokens"]) + rounding(before.get("generation_tokens", 0.0))
+    slack = sum(rounding(page.get("generation_tokens", 0.0), DIGITS) for page in (before, after))
     if (moved(before, after, "generation_tokens") or 0.0) + slack < (usage.completion_tokens or 0):
         return False
     cached = moved(before, after, "cached_tokens")
     if cached is None:
         cached = float(usage.cached_tokens or 0)
     slack = sum(
-        rounding(page.get(n, 0.0)) for page in (before, after) for n in ("prompt_tokens", "cached_tokens")
+        rounding(page.get(name, 0.0), DIGITS)
+        for page in (before, after)
+        for name in ("prompt_tokens", "cached_tokens")
     )
     return (moved(before, after, "prompt_tokens") or 0.0) + cached + slack >= (usage.prompt_tokens or 0)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,15 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-
-def default_cache_dir() -> Path:
-    """Where caches go on this platform: `~/.cache/ctxbench`, `~/Library/Caches/ctxbench`, ..."""
-    if os.environ.get("XDG_CACHE_HOME"):
-        return Path(os.environ["XDG_CACHE_HOME"]) / "ctxbench"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "ctxbench"
-    return Path.home() / ".cache" / "ctxbench"
 
 
 def write_bytes(path: Path, data: bytes | memoryview) -> bool:

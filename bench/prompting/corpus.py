@@ -18,9 +18,9 @@ from msgspec import Struct
 
 from bench.errors import SuiteError
 from bench.prompting import synthetic
-from bench.prompting.cache import default_cache_dir, read_json, write_bytes, write_json
+from bench.prompting.cache import read_json, write_bytes, write_json
 
-__all__ = ["Corpus", "default_cache_dir", "load_corpus", "require_corpus"]
+__all__ = ["Corpus", "load_corpus", "require_corpus"]
 
 _BUILT_IN = ("python", "synthetic", "synthetic-code")
 SYNTHETIC_CHARS = 12_000_000

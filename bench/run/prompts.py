@@ -12,8 +12,8 @@ from typing import Any
 from msgspec import Struct
 
 from bench.errors import EngineError, SuiteError
+from bench.folders import cache_folder
 from bench.prompting.borders import IndexedCorpus, index_corpus
-from bench.prompting.cache import default_cache_dir
 from bench.prompting.compose import Composer
 from bench.prompting.corpus import Corpus, load_corpus
 from bench.prompting.template import TOKEN_IDS, Message, Template, measure_template, measure_text
@@ -51,7 +51,7 @@ async def composers(
     does not tokenise as it should.
     """
     settings = info.suite.prompt
-    cache = default_cache_dir()
+    cache = cache_folder()
     corpus = await asyncio.to_thread(load_corpus, settings.corpus, base=folder, cache=cache)
     loop = asyncio.get_running_loop()
     made: dict[tuple[str, Template], Composer] = {}

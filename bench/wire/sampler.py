@@ -9,13 +9,12 @@ from collections.abc import Awaitable, Callable
 from typing import Self
 
 from bench.records import Samples, Scrape
+from bench.wire.looks import FIRST_S, pause_s
 
 Look = Callable[[], Awaitable[Scrape]]
 
 _COLUMNS = ("kv_usage", "running", "waiting", "drafts", "accepted_tokens")
-_SHARE = 0.05  # of the time, at most, may be spent waiting for or reading pages
 _MOST = 100_000  # samples of one exchange
-_FIRST_S = 0.02  # the request goes out undisturbed
 
 
 class Sampler:
@@ -67,7 +66,7 @@ class Sampler:
         )
 
     async def _run(self) -> None:
-        await self._sleep(_FIRST_S)
+        await self._sleep(FIRST_S)
         while len(self._at) < _MOST:
             started_ns = self._clock_ns()
             page = await self._look()
@@ -77,4 +76,4 @@ class Sampler:
                 self._took.append(page.took_ns)
                 for name, values in self._values.items():
                     values.append(page.values.get(name))
-            await self._sleep(max(self._period_s - spent_s, spent_s / _SHARE))
+            await self._sleep(pause_s(self._period_s, spent_s))

@@ -13,10 +13,10 @@ from bench.analysis.verdicts.counters import (
     conditional_acceptance,
     difference,
     mean_of_one,
-    rounding,
     speculation,
 )
 from bench.engines import get
+from bench.engines.base import rounding
 from bench.records import Scrape, ServerFacts
 
 VLLM = get("vllm")

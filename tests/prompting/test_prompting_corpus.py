@@ -10,10 +10,10 @@ import prompting_kinds as kinds
 import pytest
 
 from bench.errors import SuiteError
+from bench.folders import cache_folder
 from bench.prompting import corpus as corpora
 from bench.prompting import synthetic
 from bench.prompting.borders import clean, index_corpus, start_offsets, stop_offsets
-from bench.prompting.cache import default_cache_dir
 from bench.prompting.corpus import Corpus, load_corpus, require_corpus
 from bench.prompting.tokens import Tokenizer
 
@@ -128,12 +128,12 @@ def test_samples_cover_the_whole_text() -> None:
 
 def test_the_cache_folder_follows_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
-    assert default_cache_dir() == Path("/x/ctxbench")
+    assert cache_folder() == Path("/x/ctxbench")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr("sys.platform", "darwin")
-    assert default_cache_dir().parts[-3:] == ("Library", "Caches", "ctxbench")
+    assert cache_folder().parts[-3:] == ("Library", "Caches", "ctxbench")
     monkeypatch.setattr("sys.platform", "linux")
-    assert default_cache_dir().parts[-2:] == (".cache", "ctxbench")
+    assert cache_folder().parts[-2:] == (".cache", "ctxbench")
 
 
 # --- borders --------------------------------------------------------------------------------------

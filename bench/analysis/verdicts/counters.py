@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from bench.engines.base import Dialect
+from bench.engines.base import Dialect, rounding
 from bench.engines.metrics import without
 from bench.records import Scrape, ServerFacts
 
@@ -110,12 +110,6 @@ def _unreadable(scrape: Scrape | None, which: str) -> str | None:
     if not scrape.values:
         return f"no metrics {which} the exchange: {scrape.problem or f'status {scrape.status}'}"
     return None
-
-
-def rounding(value: float, digits: int | None) -> float:
-    """Half of the last printed digit of a whole number; 0 where all digits are printed."""
-    size = len(str(int(abs(value)))) if math.isfinite(value) else 0
-    return 0.5 * float(10 ** (size - digits)) if digits is not None and size > digits else 0.0
 
 
 # --- Derived counts -------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from bench.analysis.statistics.machine import PhaseUse
 from bench.analysis.verdicts.counters import (
+    ROUGH,
     Deltas,
     SpeculationCount,
     cached_prompt_tokens,
@@ -26,8 +27,6 @@ from bench.records import ServerFacts
 
 COUNTS_OFF = "counts may be off"
 """How the note begins that an engine's counters print too few digits."""
-_COARSE = 0.02
-"""A figure whose last printed digit is more than this share of it is not given."""
 _ROUNDING_S = 0.002
 """How far two clocks' readings of one span may differ without meaning anything."""
 _TIMES = {
@@ -305,7 +304,7 @@ def _seconds_of_one(parts: _Parts, name: str, metric: str) -> float | None:
     off = sum(_last_digit(page.values.get(metric, 0.0), parts.dialect.digits) for page in pages)
     if not parts.alone:
         parts.absent[name] = "the engine's seconds are those of all its slots together"
-    elif off > _COARSE * rise:
+    elif off > ROUGH * rise:
         parts.absent[name] = f"the engine's counter is too coarse: {rise:.3g} s, give or take {off:.1g} s"
     else:
         parts.sources[name] = f"counter {metric}"

@@ -76,7 +76,7 @@ class Segmenter:
         self._dialect = dialect
         self._busy_ns = round(busy_s * 1e9)
         self._carried = 0.0  # requests in flight when a busy segment was cut, by the counters
-        self._stale = any(a.name == "running" and a.when == "report" for a in dialect.aliases)
+        self._stale = dialect.lagging_gauges
         self._base: Scrape | None = None
         self._last: Scrape | None = None
         self._previous_end_ns = 0
