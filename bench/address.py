@@ -55,19 +55,34 @@ def is_here(host: str) -> bool:
     return is_loopback(host) or (number is not None and number.is_unspecified)
 
 
-def address_problem(key: str, address: str) -> str | None:
-    """What is wrong with an address for `key`, in a sentence; what may hold a secret is not repeated,
-    since addresses are kept in runs and shown in reports."""
+def is_address(address: str) -> bool:
+    """Whether a connection could be opened to it, as far as its text tells."""
     url = _split(address)
-    if url.username or url.password:
-        return f"{key} holds a user or password, which would be kept in the run: leave them out"
-    if url.query or url.fragment:
-        return (
-            f"{key} holds a query or fragment, which would be kept in the run: "
-            "keys belong into api_key_env or headers"
-        )
-    if not _is_address(address, url):
-        return f"{key} = {address[:200]!r}: an http:// or https:// address, e.g. http://127.0.0.1:8000/v1"
+    labels = (url.hostname or "").removesuffix(".").split(".")
+    return (
+        url.scheme in _PORTS
+        and address.isprintable()
+        and " " not in address
+        and _port(url) is not None
+        and all(0 < len(label) <= _LONGEST_LABEL for label in labels)  # else no name server is even asked
+    )
+
+
+def address_problem(key: str, address: str, instead: str = "leave it out") -> str | None:
+    """What is wrong with an address for `key`, in a sentence, with what to do `instead` of a key in it.
+
+    What may hold a secret is not repeated, since addresses are kept in runs and shown in reports.
+    """
+    url = _split(address)
+    for what, part in (
+        ("user or password", url.username or url.password),
+        ("query or fragment", url.query or url.fragment),
+    ):
+        if part:
+            return f"{key} holds a {what}, which would be kept in the run: {instead}"
+    if not is_address(address):
+        shown = "" if set(address) & set("@?#") else f" = {address[:200]!r}"
+        return f"{key}{shown}: an http:// or https:// address, e.g. http://127.0.0.1:8000/v1"
     return None
 
 
@@ -78,17 +93,6 @@ def exporter_problems(key: str, addresses: tuple[str, ...]) -> Iterator[str]:
     for address in addresses:
         if problem := address_problem(key, address):
             yield problem
-
-
-def _is_address(address: str, url: SplitResult) -> bool:
-    labels = (url.hostname or "").removesuffix(".").split(".")
-    return (
-        url.scheme in _PORTS
-        and address.isprintable()
-        and " " not in address
-        and _port(url) is not None
-        and all(0 < len(label) <= _LONGEST_LABEL for label in labels)  # else no name server is even asked
-    )
 
 
 def _split(url: str) -> SplitResult:

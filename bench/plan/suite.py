@@ -33,6 +33,7 @@ _MAX_BYTES = 1 << 20
 MOST_TOGETHER = 1024
 """Requests of one wave at most: each has a connection and, while it runs, its prompt in memory."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAME_MEANS = "letters, digits, '.', '_' and '-', at most 64"
 
 
@@ -75,7 +76,7 @@ class RouteTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cache_group: str | None = None
     ca_file: str | None = None
     insecure: bool = False
-    proxy: str | None = None
+    proxy: str | FromEnv | None = None
     server: RouteServer | None = None
 
 
@@ -244,9 +245,16 @@ def _condition_problems(suite: Suite) -> Iterable[str]:
 
 
 def _address_problems(where: str, route: Route) -> Iterable[str]:
-    addresses = [("base_url", route.base_url), ("metrics_url", route.metrics_url), ("proxy", route.proxy)]
-    for key, value in addresses:
-        if value is not None and (problem := address_problem(key, value)):
+    of_key, of_proxy = "keys belong into api_key_env or headers", 'write { from_env = "NAME OF A VARIABLE" }'
+    for key, value, instead in (
+        ("base_url", route.base_url, of_key),
+        ("metrics_url", route.metrics_url, of_key),
+        ("proxy", route.proxy, of_proxy),
+    ):
+        if isinstance(value, FromEnv):
+            if not _VARIABLE.fullmatch(value.from_env):
+                yield f"{where}: {key}: from_env is the name of an environment variable"
+        elif value is not None and (problem := address_problem(key, value, instead)):
             yield f"{where}: {problem}"
     for problem in exporter_problems("exporters", route.exporters):
         yield f"{where}: {problem}"
@@ -256,7 +264,7 @@ def _route_problems(where: str, route: Route) -> Iterable[str]:
     if not _NAME.fullmatch(route.name):
         yield f"{where}: name = {route.name!r}: {_NAME_MEANS}"
     yield from _address_problems(where, route)
-    if route.api_key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", route.api_key_env):
+    if route.api_key_env is not None and not _VARIABLE.fullmatch(route.api_key_env):
         # Most likely the key itself: do not repeat it.
         yield f"{where}: api_key_env is the name of an environment variable, never the key itself"
     yield from header_problems(where, route.headers, with_key=route.api_key_env is not None)

@@ -136,7 +136,8 @@ class Route(Struct, frozen=True, kw_only=True):
     ca_file: str | None = None
     insecure: bool = False
     """Skip TLS verification; recorded and shown."""
-    proxy: str | None = None
+    proxy: str | FromEnv | None = None
+    """`None`: none, whatever the environment says. One with a password comes from a variable of its own."""
     server: RouteServer | None = None
     """`None`: the server is up already, or somebody else sees to it."""
 

@@ -37,7 +37,9 @@ def secrets_of(suite: Suite) -> tuple[str, ...]:
         route.server.env for route in suite.routes if route.server
     ]
     tables += [route.headers for route in suite.routes]
-    names += [value.from_env for table in tables for value in table.values() if isinstance(value, FromEnv)]
+    values = [value for table in tables for value in table.values()]
+    values += [route.proxy for route in suite.routes if route.proxy]
+    names += [value.from_env for value in values if isinstance(value, FromEnv)]
     return worth_hiding(os.environ.get(name) for name in names)
 
 

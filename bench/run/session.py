@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from bench import engines
+from bench.address import is_address
 from bench.engines.base import Dialect
 from bench.engines.context import ContextVerdict
 from bench.engines.metrics import read_page
@@ -76,6 +77,22 @@ def headers_of(route: Route) -> tuple[dict[str, str], tuple[str, ...]]:
         else:
             headers[name] = value
     return headers, tuple(secrets)
+
+
+def proxy_of(route: Route) -> str | None:
+    """The route's proxy, with user and password where a variable holds them.
+
+    Raises `SuiteError` when the variable is not set or holds no address.
+    """
+    if not isinstance(route.proxy, FromEnv):
+        return route.proxy
+    proxy = _variable(route, route.proxy.from_env)
+    if value_problem(proxy) or not is_address(proxy):
+        raise SuiteError(
+            f"route {route.name}: the environment variable {route.proxy.from_env} is to hold a proxy's "
+            "address, http://user:password@host:port"
+        )
+    return proxy
 
 
 def _variable(route: Route, name: str) -> str:

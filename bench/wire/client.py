@@ -90,7 +90,7 @@ class Client:
         self._own: dict[str, str] = dict(headers or {})
         if api_key is not None:
             self._own["Authorization"] = f"Bearer {api_key}"
-        self._secrets = worth_hiding((api_key, *secrets))
+        self._secrets = worth_hiding((api_key, *secrets, httpx.URL(proxy or "").password))
         self._ca_file = ca_file
         self._insecure = insecure
         self._proxy = None if proxy is None or is_here(self._url.host) else proxy

@@ -128,7 +128,11 @@ def test_a_key_pasted_for_the_name_of_its_variable_is_not_repeated() -> None:
     [
         ('proxy = "http://user:sk-secret@127.0.0.1:3128"', "proxy holds a user or password"),
         ('proxy = "127.0.0.1:3128"', "an http:// or https:// address"),
+        ('proxy = "http://sk-secret:x@[::1"', "proxy: an http:// or https:// address"),
+        ('proxy = { from_env = "sk-secret!" }', "proxy: from_env is the name of an environment variable"),
         ('metrics_url = "http://sk-secret@h/metrics"', "metrics_url holds a user or password"),
+        ('metrics_url = "http://h/metrics?token=sk-secret"', "belong into api_key_env or headers"),
+        ('proxy = "http://h:1?token=sk-secret"', 'write { from_env = "NAME OF A VARIABLE" }'),
     ],
 )
 def test_no_address_may_hold_a_secret(line: str, message: str) -> None:

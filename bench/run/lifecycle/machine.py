@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from bench.address import is_here
 from bench.records import Route
+from bench.run.session import proxy_of
 from bench.wire.client import Client
 from bench.wire.machine import MachineLook, look_at
 from bench.wire.nvml import open_nvml
@@ -31,7 +32,7 @@ async def machine_looks(route: Route) -> AsyncIterator[dict[str, MachineLook]]:
                 url,
                 ca_file=route.ca_file,
                 insecure=route.insecure,
-                proxy=route.proxy,
+                proxy=proxy_of(route),
                 connect_s=route.request.timeouts.connect_s,
             )
             looks[url] = partial(look_at, await stack.enter_async_context(client), url)

@@ -73,7 +73,7 @@ def surroundings(route: Route, folder: Path) -> Surroundings:
             env[name] = found
         else:
             env[name] = str(value)
-    named = [value.from_env for value in route.headers.values() if isinstance(value, FromEnv)]
+    named = [value.from_env for value in (*route.headers.values(), route.proxy) if isinstance(value, FromEnv)]
     sent = [os.environ.get(name) for name in (*named, route.api_key_env or "")]
     secrets = worth_hiding((*env.values(), *sent))
     # Last on the path: the programs that are installed beside this one, ctxbench itself above all.

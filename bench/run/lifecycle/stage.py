@@ -22,7 +22,7 @@ from bench.run.preflight.checks import Check, check_route
 from bench.run.preflight.limits import with_limits
 from bench.run.progress import Phase, Progress
 from bench.run.prompts import composers
-from bench.run.session import Session, api_key, connect, headers_of
+from bench.run.session import Session, api_key, connect, headers_of, proxy_of
 from bench.wire.client import Client
 from bench.wire.machine import MachineLook
 
@@ -37,7 +37,7 @@ def client_for(route: Route) -> Client:
         secrets=secrets,
         ca_file=route.ca_file,
         insecure=route.insecure,
-        proxy=route.proxy,
+        proxy=proxy_of(route),
         connect_s=route.request.timeouts.connect_s,
     )
 

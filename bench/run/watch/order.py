@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from bench.address import exporter_problems, is_address
 from bench.analysis.watch.windows import BUSY_S
 from bench.engines import DIALECTS
 from bench.errors import SuiteError
@@ -19,8 +20,6 @@ from bench.journal import SCHEMA, Journal
 from bench.records import PromptSettings, Route, RunInfo, ServerFacts, Suite
 from bench.run.exchange import utc_now
 from bench.wire.host import environment
-
-MOST_EXPORTERS = 16
 
 
 class WatchOrder(Struct, frozen=True, kw_only=True):
@@ -53,9 +52,9 @@ def metrics_address(url: str, engine: str | None = None) -> str:
 
     Raises `SuiteError` for what is no address.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if not is_address(url):
         raise SuiteError(f"{url[:200]!r} is neither like http://host:port nor the directory of a watch")
+    parts = urlsplit(url)
     path = parts.path.rstrip("/")
     if not path.endswith("/metrics"):
         known = DIALECTS.get(engine or "", DIALECTS["generic"])
@@ -67,14 +66,8 @@ def metrics_address(url: str, engine: str | None = None) -> str:
 def exporters_of(addresses: tuple[str, ...]) -> tuple[str, ...]:
     """The addresses as they are given. Raises `SuiteError` for what is none, and for what may hold a
     secret: they are kept in the run directory and shown."""
-    if len(addresses) > MOST_EXPORTERS or len(set(addresses)) < len(addresses):
-        raise SuiteError(f"--exporter: at most {MOST_EXPORTERS} addresses, each of them once")
-    for address in addresses:
-        parts = urlsplit(address)
-        if parts.username or parts.password or parts.query or parts.fragment:
-            raise SuiteError("--exporter: an address holds a user, a password, a query or a fragment")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise SuiteError(f"--exporter {address[:200]!r}: an address, e.g. http://127.0.0.1:9400/metrics")
+    for problem in exporter_problems("--exporter", addresses):
+        raise SuiteError(problem)
     return addresses
 
 

@@ -1,0 +1,78 @@
+"""A proxy with a password: used, and in no file and no message."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import msgspec
+import pytest
+from run_helpers import ctxbench_here, suite_text
+
+from bench.errors import SuiteError
+from bench.plan.suite import parse_suite
+from bench.records import FromEnv, Suite
+from bench.run.finish import secrets_of
+from bench.run.session import proxy_of
+
+PROXY = 'proxy = { from_env = "CTX_TEST_PROXY" }'
+SECRET = "hush-hush-secret"
+
+
+def suite() -> Suite:
+    return parse_suite(suite_text({"a": "http://far.invalid/v1"}, route=PROXY))
+
+
+# How httpx-aiohttp hands on user and password; shown to no user.
+@pytest.mark.filterwarnings("ignore:.*(BasicAuth|proxy_auth).* deprecated:DeprecationWarning")
+def test_a_proxy_out_of_a_variable_is_given_its_password_which_is_masked_where_it_comes_back(
+    tmp_path: Path,
+) -> None:
+    seen: list[tuple[str, str | None]] = []
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append((self.path, self.headers.get("proxy-authorization")))
+            self.send_response(407)
+            self.end_headers()
+            self.wfile.write(f"not with {SECRET}".encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            del format, args
+
+    (tmp_path / "s.toml").write_text(suite_text({"a": "http://far.invalid/v1"}, route=PROXY))
+    with HTTPServer(("127.0.0.1", 0), Proxy) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        address = f"http://me:{SECRET}@127.0.0.1:{server.server_port}"
+        done = ctxbench_here(["check", "s.toml"], tmp_path, CTX_TEST_PROXY=address)
+        server.shutdown()
+        thread.join()
+    credentials = base64.b64encode(f"me:{SECRET}".encode()).decode()
+    assert set(seen) == {("http://far.invalid/v1/models", f"Basic {credentials}")}
+    told = " ".join((done.stdout + done.stderr).split())
+    assert "HTTP 407: not with ***" in told and SECRET not in told
+
+
+def test_a_run_keeps_the_name_of_the_variable_and_a_finish_command_shows_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CTX_TEST_PROXY", f"http://me:{SECRET}@h:3128")
+    kept = msgspec.json.decode(msgspec.json.encode(suite()), type=Suite)
+    assert kept.routes[0].proxy == FromEnv(from_env="CTX_TEST_PROXY")
+    assert proxy_of(kept.routes[0]) == f"http://me:{SECRET}@h:3128"
+    assert secrets_of(kept) == (f"http://me:{SECRET}@h:3128",)
+
+
+@pytest.mark.parametrize(
+    "value", ["", f"me:{SECRET}@h:3128", f"http://me:{SECRET}@h:x", f"http://{SECRET}\n@h"]
+)
+def test_a_variable_without_an_address_is_named_and_not_repeated(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CTX_TEST_PROXY", value)
+    with pytest.raises(SuiteError, match="route a: the environment variable CTX_TEST_PROXY") as caught:
+        proxy_of(suite().routes[0])
+    assert SECRET not in str(caught.value)
