@@ -14,6 +14,7 @@ from bench.api import load_table
 from bench.cli.import_table import read_text as read_table_text
 from bench.errors import SuiteError
 from bench.plan.suite import read_suite
+from bench.prompting.conversation import load_conversations
 from bench.prompting.tasks import load_task
 from bench.prompting.tokens import load_tokenizer
 from bench.resources import read_bounded, read_text
@@ -32,8 +33,15 @@ def test_a_file_of_just_the_bound_is_read_and_one_byte_more_is_refused(tmp_path:
 
 @pytest.mark.parametrize(
     "read",
-    [lambda path: load_task(str(path)), load_tokenizer, read_suite, read_table_text, load_table],
-    ids=["task", "tokenizer", "suite", "table", "api"],
+    [
+        lambda path: load_task(str(path)),
+        load_tokenizer,
+        load_conversations,
+        read_suite,
+        read_table_text,
+        load_table,
+    ],
+    ids=["task", "tokenizer", "chats", "suite", "table", "api"],
 )
 def test_a_device_without_an_end_is_refused(
     read: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
@@ -41,6 +49,7 @@ def test_a_device_without_an_end_is_refused(
     monkeypatch.setattr(resources, "LARGEST_TABLE", 2**20)
     monkeypatch.setattr("bench.api.LARGEST_TABLE", 2**20)
     monkeypatch.setattr("bench.prompting.tokens._LARGEST", 2**20)
+    monkeypatch.setattr("bench.prompting.conversation._LARGEST_FILE", 2**20)
     with pytest.raises(SuiteError, match=r"larger than 1 MiB|longer than 64 KiB"):
         read(ENDLESS)
 

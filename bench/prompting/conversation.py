@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from bench import resources
 from bench.errors import SuiteError
 from bench.prompting.compose import Prompt
 from bench.prompting.template import CountChat, Message
@@ -64,13 +65,7 @@ class TurnPrompt(Struct, frozen=True, kw_only=True):
 def load_conversations(path: Path | str) -> list[Conversation]:
     """The chats of a file. Raises `SuiteError` naming file and place for what is no chat."""
     path = Path(path)
-    try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise SuiteError(f"{path} is larger than {_LARGEST_FILE >> 20} MB; split it.")
-        raw = path.read_bytes()
-    except OSError as error:
-        raise SuiteError(f"cannot read chats from {path}: {error.strerror}.") from error
-    return parse_conversations(raw, path.name)
+    return parse_conversations(resources.read_bounded(path, _LARGEST_FILE), path.name)
 
 
 def parse_conversations(raw: bytes, name: str) -> list[Conversation]:

@@ -149,5 +149,5 @@ def test_malformed_and_hostile_exports_are_refused_with_their_place(raw: bytes, 
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SuiteError, match="cannot read chats"):
+    with pytest.raises(SuiteError, match="cannot be read: No such file"):
         load_conversations(tmp_path / "none.jsonl")
