@@ -18,6 +18,7 @@ from bench.records.exchange import (
     Failure,
     LogExcerpt,
     MachineSamples,
+    Purpose,
     Samples,
     Scrape,
     Usage,
@@ -26,6 +27,7 @@ from bench.records.exchange import (
 from bench.records.measurement import (
     Measurement,
     Reason,
+    Speculated,
     Verdict,
     Window,
 )
@@ -83,6 +85,7 @@ __all__ = [
     "Percentiles",
     "PromptRecipe",
     "PromptSettings",
+    "Purpose",
     "Reason",
     "RequestSettings",
     "Route",
@@ -92,6 +95,7 @@ __all__ = [
     "Samples",
     "Scrape",
     "ServerFacts",
+    "Speculated",
     "Speculation",
     "Spread",
     "Suite",

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+Purpose = Literal["trial", "warmup", "prime"]
+"""What an exchange is for. `warmup`: other text, never measured. `prime`: puts a prompt into the cache
+again before a replay is repeated; never measured either, but its prompt is known afterwards."""
+
 
 class TextChunks(NamedTuple):
     """The events that carry text, as arrays for arithmetic; all of one length."""
@@ -203,9 +207,7 @@ class Exchange(Struct, frozen=True, kw_only=True, tag_field="kind", tag="exchang
 
     trial: Trial
     attempt: int = 1
-    purpose: Literal["trial", "warmup", "prime"] = "trial"
-    """`warmup`: other text, never measured. `prime`: puts a prompt into the cache again before a
-    replay is repeated; never measured either, but its prompt is known afterwards."""
+    purpose: Purpose = "trial"
     engine: str = "generic"
     """Name of the dialect that explains `before` and `after`."""
     prompt: PromptRecipe

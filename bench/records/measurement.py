@@ -9,6 +9,10 @@ from msgspec import Struct
 from bench.records.exchange import Failure
 from bench.records.suite import Condition
 
+Speculated = Literal["none", "as declared", "off", "fallback", "crosses", "unknown"]
+"""What speculation did in an exchange. `fallback`: past the drafter limit, target-only in effect;
+`crosses`: passed it while decoding."""
+
 
 class Reason(Struct, frozen=True, kw_only=True):
     """Why a measurement is invalid, or what its reader must know."""
@@ -29,8 +33,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """What does not invalidate it but must be shown."""
     reuse: Literal["held", "missed", "unprovable", "disagree", "unknown"] = "unknown"
     """What the witnesses say of the condition (cold: nothing reused, replay: all but the last block)."""
-    speculation: Literal["none", "as declared", "off", "fallback", "crosses", "unknown"] = "unknown"
-    """`fallback`: past the drafter limit, target-only in effect; `crosses`: passed it while decoding."""
+    speculation: Speculated = "unknown"
 
 
 class Window(Struct, frozen=True, kw_only=True):

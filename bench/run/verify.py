@@ -15,9 +15,9 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from bench.analysis.decisions.crossover import crossovers, one_way
-from bench.analysis.decisions.verified import is_testable, plain_route, tokens_wanted
+from bench.analysis.decisions.verified import is_testable, tokens_wanted
 from bench.analysis.statistics.arrival import measured_with_curves
-from bench.analysis.statistics.cells import same_tier
+from bench.analysis.statistics.cells import plain_route, same_tier
 from bench.analysis.statistics.curves import Curves
 from bench.journal import FOLLOW_UP, SCHEMA, Journal, read_entries, read_info
 from bench.plan.durations import words

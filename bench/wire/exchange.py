@@ -6,13 +6,13 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import httpx
 from msgspec import Struct
 
 from bench.masking import hide
-from bench.records import Endpoint, Exchange, Failure, PromptRecipe, Timeouts, Trial
+from bench.records import Endpoint, Exchange, Failure, PromptRecipe, Purpose, Timeouts, Trial
 from bench.wire.failures import of_status, redacted
 from bench.wire.recorder import Recorder
 from bench.wire.stream import BODY_LIMIT, Answer, StreamDecoder
@@ -213,7 +213,7 @@ async def finish(
     prompt: PromptRecipe,
     request: Mapping[str, object],
     attempt: int = 1,
-    purpose: Literal["trial", "warmup", "prime"] = "trial",
+    purpose: Purpose = "trial",
     engine: str = "generic",
 ) -> Exchange:
     """The record of an exchange, its answer decoded in small slices so that the loop stays prompt.

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.analysis.decisions.baseline import read_observations, read_table, write_table
-from bench.analysis.decisions.columns import COLUMNS, CONDITIONS, NEEDED, Speculated
+from bench.analysis.decisions.columns import COLUMNS, CONDITIONS, NEEDED
 from bench.analysis.decisions.guard import guarded, unguarded
 from bench.errors import SuiteError
-from bench.records import Measurement
+from bench.records import Measurement, Speculated
 
 HEAD = "route,condition,prompt_tokens,output_tokens,ttft_s,total_s"
 

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 from bench.analysis.decisions.claims import many
 from bench.analysis.decisions.workload import Request
 from bench.analysis.statistics import decode, prefill
-from bench.analysis.statistics.cells import labelled, routes_of, usable
+from bench.analysis.statistics.cells import labelled, plain_route, routes_of, usable
 from bench.analysis.watch.seen import Seen
 from bench.errors import SuiteError
 from bench.records import Estimate, Measurement
@@ -152,7 +152,7 @@ class Advisor:
 
     def _beyond_limits(self, route: str, request: Request, warnings: list[str]) -> tuple[int, str | None]:
         """Output tokens past the drafter limit, and why the route cannot serve the request at all."""
-        plain = route.removesuffix(" (fallback)")
+        plain = plain_route(route)
         limits = self._limits.get(plain, Limits())
         end = request.prompt_tokens + request.output_tokens
         if limits.served is not None and end > limits.served:

@@ -19,7 +19,6 @@ from bench.analysis.decisions.columns import (
     COLUMNS,
     NEEDED,
     Row,
-    Speculated,
     Where,
     checked,
     csv_rows,
@@ -28,7 +27,7 @@ from bench.analysis.decisions.columns import (
 )
 from bench.analysis.decisions.guard import guarded
 from bench.errors import SuiteError
-from bench.records import Measurement, Reason, Verdict
+from bench.records import Measurement, Reason, Speculated, Verdict
 
 MAX_CHARS = 64 * 1024 * 1024
 MAX_ROWS = 200_000

@@ -10,11 +10,11 @@ import difflib
 import json
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, NoReturn, get_args
+from typing import Any, NamedTuple, NoReturn, get_args
 
 from bench.analysis.decisions.guard import unguarded
 from bench.errors import SuiteError
-from bench.records import Measurement
+from bench.records import Measurement, Speculated
 
 NEEDED = ("route", "condition", "prompt_tokens", "output_tokens", "ttft_s", "total_s")
 CONDITIONS = ("cold", "salted", "replay")
@@ -81,7 +81,6 @@ COLUMNS: dict[str, str] = {
 }
 """Column -> what its values may be. `k` is short for `num_speculative_tokens`."""
 
-Speculated = Literal["none", "as declared", "off", "fallback", "crosses", "unknown"]
 _SEEN = get_args(Speculated)
 
 Row = dict[str, Any]

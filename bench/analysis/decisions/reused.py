@@ -18,7 +18,7 @@ from bench.analysis.decisions.claims import by_points, status_of
 from bench.analysis.decisions.crossover import one_way
 from bench.analysis.statistics import bootstrap, decode, prefill
 from bench.analysis.statistics.bootstrap import Floats
-from bench.analysis.statistics.cells import labelled, named, pooled, routes_of, usable
+from bench.analysis.statistics.cells import labelled, named, plain_route, pooled, routes_of, usable
 from bench.analysis.statistics.decode import DecodeLaw
 from bench.analysis.statistics.prefill import PrefillLaw
 from bench.analysis.statistics.texts import Texts
@@ -114,7 +114,7 @@ def reuse_crossovers(
                 continue
             at = [row for row in mine if row.tier == tier]
             sides = {r: _side(r, tier, cached, ttfts[r], steps.get(r), at) for r in routes_of(at)}
-            unseen = {r: _unseen(r, cached, at, (blocks or {}).get(_plain(r))) for r in sides}
+            unseen = {r: _unseen(r, cached, at, (blocks or {}).get(plain_route(r))) for r in sides}
             found += [
                 _noted(_crossover(sides[route], sides[one], tier, cached, task), unseen)
                 for one in bases
@@ -131,10 +131,6 @@ def _side(
 ) -> _Side:
     cold = [row for row in rows if row.route == route and pooled(row.condition) == "cold"]
     return _Side(route, law.predict(tier, cached), step, law, len(Texts(cold)), len(cold))
-
-
-def _plain(route: str) -> str:
-    return route.removesuffix(" (fallback)")
 
 
 def _unseen(route: str, cached: int, rows: Sequence[Measurement], block: int | None) -> list[str]:

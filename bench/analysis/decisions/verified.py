@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from bench.analysis.statistics.bootstrap import Floats
-from bench.analysis.statistics.cells import Cell, by_cell, column, labelled, same_tier, usable
+from bench.analysis.statistics.cells import Cell, by_cell, column, labelled, plain_route, same_tier, usable
 from bench.analysis.statistics.curves import Arrival, Curves, crossing, curve_key, read_curve
 from bench.records import Crossover, Measurement
 
@@ -59,11 +59,6 @@ def is_testable(one: Crossover) -> bool:
 def tokens_wanted(one: Crossover) -> int:
     """Output tokens that show both sides of a predicted crossover."""
     return math.ceil(REACH * (one.output_tokens or 0))
-
-
-def plain_route(label: str) -> str:
-    """The route's own name, without what `cells.labelled` adds past its drafter limit."""
-    return label.removesuffix(" (fallback)")
 
 
 def verified(

@@ -24,6 +24,8 @@ from bench.records import Condition, Measurement
 
 SAME_TIER = 0.001
 """Relative difference below which two prompt lengths are one tier."""
+FALLBACK = " (fallback)"
+"""Behind the name of a route past its drafter limit."""
 
 
 class Cell(NamedTuple):
@@ -57,12 +59,17 @@ def renamed(measurements: Iterable[Measurement]) -> list[Measurement]:
 
 def _labelled(row: Measurement, shared: bool, tier: int) -> Measurement:
     name = f"{row.source}:{row.route}" if shared else row.route
-    if row.verdict.speculation == "fallback" and not name.endswith(" (fallback)"):
-        name += " (fallback)"
+    if row.verdict.speculation == "fallback" and not name.endswith(FALLBACK):
+        name += FALLBACK
     if name == row.route and tier == row.tier:
         return row
     # the source goes where it has become part of the name: labelling twice changes nothing
     return structs.replace(row, route=name, tier=tier, source="" if shared else row.source)
+
+
+def plain_route(label: str) -> str:
+    """The route's own name, without what `labelled` adds past its drafter limit."""
+    return label.removesuffix(FALLBACK)
 
 
 def merged_tiers(tiers: Iterable[int]) -> dict[int, int]:

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from bench.analysis.verdicts.case import Case
-from bench.records import Reason
+from bench.records import Reason, Speculated
 
-State = Literal["none", "as declared", "off", "fallback", "crosses", "unknown"]
 Place = Literal["under", "crosses", "over", "unknown"]
 
 _LOOK_UP = ("ngram", "suffix", "lookup", "prompt")
@@ -23,7 +22,7 @@ _ERRORS = ("ERROR", "CRITICAL", "FATAL")
 class Finding(NamedTuple):
     """State of speculation and the reasons that go with it."""
 
-    state: State
+    state: Speculated
     reasons: tuple[Reason, ...] = ()
 
 
