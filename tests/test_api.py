@@ -35,11 +35,6 @@ def test_every_public_name_exists_and_is_listed() -> None:
         _ = bench.nothing
 
 
-def test_the_pipeline_stands_in_a_docstring_of_five_lines() -> None:
-    lines = (bench.__doc__ or "").strip().splitlines()
-    assert len([line for line in lines if line]) <= 6 and any("->" in line for line in lines)
-
-
 def test_the_examples_in_the_docstrings_are_true(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     result = doctest.testmod(bench.api)

@@ -185,7 +185,10 @@ def test_killed_at_ten_random_moments_a_run_completes_with_nothing_done_twice(tm
 
 
 def _interrupted(folder: Path, *, in_request: int) -> tuple[int, str]:
-    """Exit code and stderr of a run that gets Ctrl-C while its n-th request waits for its answer."""
+    """Exit code and stderr of a run that gets Ctrl-C while its n-th request waits for its answer.
+
+    No answer ever comes to that request, so that no signal is too late for it.
+    """
     with simulate("toy-target-only", faults=[f"hang-headers@{in_request}"]) as server:
         suite = folder / "s.toml"
         suite.write_text(suite_text({"a": server.base_url}))
@@ -194,10 +197,13 @@ def _interrupted(folder: Path, *, in_request: int) -> tuple[int, str]:
             [sys.executable, "-m", "bench", *command], stderr=subprocess.PIPE, text=True
         )
         deadline = time.monotonic() + 120
-        while len(server.truth().requests) < in_request and time.monotonic() < deadline:
+        while len(server.truth().requests) < in_request and process.poll() is None:
+            assert time.monotonic() < deadline
             time.sleep(0.02)
+        ended = process.poll()
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=120)
+        assert ended is None, said
     return process.returncode, said
 
 
