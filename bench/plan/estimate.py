@@ -88,7 +88,7 @@ def estimate_trial(trial: Trial, model: RouteModel | None, *, overhead_s: float)
     """Times of one trial; without a model an estimate that says so."""
     if model is None or model.law is None:
         return TrialEstimate(trial_id=trial.id, basis=f"nothing is known of route {trial.route}")
-    reused = max(0, trial.tier - model.uncached_tokens) if trial.condition == "replay" else 0
+    reused = max(0, trial.tier - model.uncached_tokens) if trial.condition == "replay" else trial.shared
     span = [_ttft(law, trial.tier, reused) * model.scale for law in (model.law, *model.tilted)]
     measured = model.seen_s(trial.condition, trial.tier)
     beyond = trial.tier / model.law.longest
@@ -143,7 +143,7 @@ def within_budget(
     The expected time is compared, not its upper end. Raises `SuiteError` when not even one repeat of
     the smallest tier fits, and when a route's times are not known.
     """
-    left = tuple(trials)
+    left = tuple(trials)  # of chats only repeats are dropped: a turn needs those before it
 
     def estimated() -> PlanEstimate:
         return estimate(left, models, overhead_s=overhead_s, warmup_tokens=warmup_tokens)
@@ -155,15 +155,17 @@ def within_budget(
     full, asked = now.total_s or 0.0, max((t.repeat for t in left), default=0)
     dropped: list[int] = []
     while (now.total_s or 0.0) > budget_s:
-        repeats, tiers = {t.repeat for t in left}, {t.tier for t in left}
+        repeats, tiers = {t.repeat for t in left}, {t.tier for t in left if not t.turn}
         if len(repeats) > 1:
             left = tuple(t for t in left if t.repeat != max(repeats))
         elif len(tiers) > 1:
             dropped.append(max(tiers))
-            left = tuple(t for t in left if t.tier != max(tiers))
+            left = tuple(t for t in left if t.turn or t.tier != max(tiers))
         else:
+            chats = " and of the chats" if any(t.turn for t in left) else ""
             message = (
-                f"one repeat of the smallest tier, {max(tiers):,} tokens, takes {words(now.total_s or 0.0)}"
+                f"one repeat of the smallest tier, {max(tiers):,} tokens,{chats} takes "
+                f"{words(now.total_s or 0.0)}"
             )
             raise SuiteError(
                 f"budget: {message}, more than {words(budget_s)}: raise it, or plan fewer routes"

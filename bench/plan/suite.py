@@ -14,10 +14,12 @@ from msgspec import Struct
 
 from bench.address import address_problem, exporter_problems, server_at
 from bench.errors import SuiteError
+from bench.plan.chats import chat_problems
 from bench.plan.headers import header_problems
 from bench.plan.hooks import command_problems, server_of, server_problems, together_problems
 from bench.plan.trials import task_name
 from bench.records import (
+    ChatSettings,
     FromEnv,
     PromptSettings,
     RequestSettings,
@@ -85,6 +87,7 @@ class SuiteFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     suite: SuiteTable
     prompt: PromptSettings = PromptSettings()
+    chats: ChatSettings | None = None
     route: tuple[RouteTable, ...]
 
 
@@ -153,6 +156,7 @@ def _to_suite(file: SuiteFile, budget_s: float | None) -> Suite:
             "interleave": separate if table.interleave is None else table.interleave,
         },
         prompt=file.prompt,
+        chats=file.chats,
         routes=routes,
     )
 
@@ -175,6 +179,7 @@ def _problems(suite: Suite) -> Iterable[str]:
     yield from _number_problems(suite)
     yield from _condition_problems(suite)
     yield from _task_problems(suite.prompt.tasks)
+    yield from chat_problems(suite)
     names = [route.name for route in suite.routes]
     if not names:
         yield "[[route]]: at least one route is needed"

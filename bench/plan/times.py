@@ -12,6 +12,7 @@ from statistics import median
 from msgspec import Struct, structs
 
 from bench.analysis.statistics import decode, prefill
+from bench.analysis.statistics.cells import is_turn
 from bench.analysis.statistics.decode import DecodeLaw
 from bench.analysis.statistics.prefill import PrefillLaw
 from bench.records import Measurement, Verdict
@@ -146,6 +147,8 @@ def _rows(route: str, measurements: Iterable[Measurement]) -> tuple[list[Measure
 
 
 def _usable(m: Measurement) -> bool:
+    if is_turn(m):
+        return False
     return m.verdict.valid and m.failure is None and m.ttft_s is not None and m.ttft_s > 0
 
 

@@ -7,13 +7,16 @@ from itertools import groupby, product
 from typing import Literal
 
 from bench.address import server_at
+from bench.plan.chats import ChatPlan, turns
 from bench.records import Condition, Route, Suite, Trial
 
 Side = Literal["under", "over"]
 _SIDES: tuple[Side, ...] = ("under", "over")
 
 
-def plan(suite: Suite, drafter_limits: Mapping[str, int] | None = None) -> tuple[Trial, ...]:
+def plan(
+    suite: Suite, drafter_limits: Mapping[str, int] | None = None, chats: Sequence[ChatPlan] = ()
+) -> tuple[Trial, ...]:
     """All trials of a suite in sending order.
 
     A cold prompt, its replays and its salted twin follow each other on one route, so that no other
@@ -25,7 +28,8 @@ def plan(suite: Suite, drafter_limits: Mapping[str, int] | None = None) -> tuple
     does each level of concurrency, the lowest first.
 
     `drafter_limits` (by route, in tokens) is what the condition `over-limit` needs: each of these
-    routes that speculates gets a cold prompt on either side, after the tiers of every repeat.
+    routes that speculates gets a cold prompt on either side, after the tiers of every repeat. Recorded
+    `chats` come last, each as a whole on one route after the other.
     """
     repeats = range(1, suite.repeats + 1)
     limits = drafter_limits or {}
@@ -43,6 +47,8 @@ def plan(suite: Suite, drafter_limits: Mapping[str, int] | None = None) -> tuple
         for side, task in product(_SIDES, suite.prompt.tasks):
             for route in routes:
                 trials += _over_limit(suite, route, limits.get(route.name), side, repeat, task)
+        for (number, chat), route in product(enumerate(chats, 1), routes):
+            trials += turns(suite, route, number, chat, repeat)
     return tuple(trials)
 
 
@@ -125,12 +131,13 @@ def _group(suite: Suite, route: Route, tier: int, repeat: int, task: str, level:
 
 
 def groups(trials: Iterable[Trial]) -> list[tuple[Trial, ...]]:
-    """Neighbouring trials that share a prompt's text, or the texts of a wave: each group starts with
-    what is cold in it."""
+    """Neighbouring trials that share a prompt's text, the texts of a wave, or a chat: each group starts
+    with what is cold in it."""
     return [
         tuple(group)
         for _, group in groupby(
-            trials, key=lambda one: (one.route, one.tier, one.repeat, one.task, one.concurrency)
+            trials,
+            key=lambda one: (one.route, one.chat or one.tier, one.repeat, one.task, one.concurrency),
         )
     ]
 

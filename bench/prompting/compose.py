@@ -142,7 +142,7 @@ class Composer:
         """The same text behind another salt of the same length, and nothing else changed."""
         key = _key(trial, attempt, prompt.pair)
         for again in range(_CORRECTIONS):
-            salt, cache_salt = self._salt(f"{key}~{again}" if again else key)
+            salt, cache_salt = self.salt(f"{key}~{again}" if again else key)
             if self._count(salt, prompt.rest) == prompt.recipe.tokens:
                 return self._prompt(salt, cache_salt, prompt.rest, prompt.recipe, pair=prompt.pair)
         raise SuiteError(f"no other salt gives prompt {trial.id} its {prompt.recipe.tokens} tokens again.")
@@ -179,6 +179,14 @@ class Composer:
             "has changed since; start a new run."
         )
 
+    def salt(self, key: str) -> tuple[str, str | None]:
+        """Salt line and `cache_salt` of a key. Without salting by text the line is the same for all."""
+        method = self.settings.salt
+        line = self._salts.draw("constant" if method == "cache_salt" else key)
+        if method == "text":
+            return line, None
+        return line, hashlib.sha256(f"{self._nonce}\0{key}".encode()).hexdigest()[:32]
+
     # --- how it is done ---
 
     def _needles(self, trial: Trial) -> tuple[Needle, ...]:
@@ -188,14 +196,6 @@ class Composer:
         if name not in self._tasks:
             self._tasks[name] = load_task(name, self._base)
         return self._tasks[name]
-
-    def _salt(self, key: str) -> tuple[str, str | None]:
-        """Salt line and `cache_salt` of a key. Without salting by text the line is the same for all."""
-        method = self.settings.salt
-        line = self._salts.draw("constant" if method == "cache_salt" else key)
-        if method == "text":
-            return line, None
-        return line, hashlib.sha256(f"{self._nonce}\0{key}".encode()).hexdigest()[:32]
 
     def _count(self, salt: str, rest: str) -> int:
         if self.template.endpoint == "chat":
@@ -231,7 +231,7 @@ class Composer:
         needles: tuple[Needle, ...],
     ) -> Prompt:
         task = self._task(task_name)
-        salt, cache_salt = self._salt(key)
+        salt, cache_salt = self.salt(key)
         need = self._need(tokens, task, needles)
         fit = self._fitter(tokens, task, salt, needles)
         usual = max(8, min(_MOST_FILLER, tokens // 16))

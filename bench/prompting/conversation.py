@@ -18,8 +18,10 @@ from bench import resources
 from bench.errors import SuiteError
 from bench.prompting.compose import Prompt
 from bench.prompting.template import CountChat, Message
-from bench.records import PromptRecipe
+from bench.records import ChatSettings, PromptRecipe
 
+MOST_THINK_S = 600.0
+"""Longest pause between two turns that is waited for."""
 _LARGEST_FILE = 512 * 1024 * 1024
 _MOST_MESSAGES = 10_000
 _ROLES = ("system", "user", "assistant")
@@ -56,10 +58,33 @@ class TurnPrompt(Struct, frozen=True, kw_only=True):
     """From 1."""
     prompt: Prompt
     shared: int
-    """Tokens in common with what the server holds after the turn before: that turn's whole prompt;
-    with `own_answers` its answer too, which the server alone can count."""
+    """Tokens in common with the prompt of the turn before: all of that one, unless the template rewrites
+    earlier turns. What the server has computed beyond (its answer, where that is what follows) it alone
+    can count."""
+    ids: Sequence[int] = ()
+    """Token ids; empty where only their number is known."""
     think_s: float | None
-    """How long the user took after the last answer, already scaled; `None`: not recorded, or dropped."""
+    """How long the user took after the last answer, scaled and capped; `None`: not recorded, or dropped."""
+
+
+def load_chats(settings: ChatSettings | None, folder: Path) -> list[Conversation]:
+    """The chats of a suite, as many and as long as it wants them. `folder`: where relative paths start.
+
+    Raises `SuiteError` naming file and place.
+    """
+    if settings is None:
+        return []
+    found = [chat for file in settings.files for chat in load_conversations(folder / file)]
+    return [first_turns(chat, settings.most_turns) for chat in found[: settings.most_chats]]
+
+
+def first_turns(conversation: Conversation, most: int | None) -> Conversation:
+    """The chat up to its `most`-th message of a user; all of it where it has no more, or with `None`."""
+    if most is None or conversation.turns <= most:
+        return conversation
+    places = [place for place, message in enumerate(conversation.messages) if message.role == "user"]
+    kept = conversation.messages[: places[most - 1] + 1]
+    return msgspec.structs.replace(conversation, messages=kept)
 
 
 def load_conversations(path: Path | str) -> list[Conversation]:
@@ -192,13 +217,16 @@ def messages_at(
 
 
 def think_time(conversation: Conversation, number: int, scale: float = 1.0) -> float | None:
-    """Seconds between the answer before turn `number` and its message, times `scale`; `None`: unknown."""
+    """Seconds between the answer before turn `number` and its message, times `scale`, at most
+    `MOST_THINK_S`; `None`: unknown, or no pause is wanted."""
     users = [place for place, m in enumerate(conversation.messages) if m.role == "user"]
     place = users[number - 1]
     if number == 1 or scale <= 0:
         return None
     before, now = conversation.messages[place - 1].at_s, conversation.messages[place].at_s
-    return max(0.0, now - before) * scale if before is not None and now is not None else None
+    if before is None or now is None:
+        return None
+    return min(MOST_THINK_S, max(0.0, now - before) * scale)
 
 
 def turn_prompt(
@@ -215,10 +243,14 @@ def turn_prompt(
     """Turn `number` as a prompt with its expected reuse; `previous` is the turn before it.
 
     `count_chat` counts with the served template. The prompt counts what it counts: a chat has no tier.
+    Where it gives token ids, what both turns share is seen in them; else a template is taken to repeat the
+    turn before as it was.
     """
     messages = messages_at(conversation, number, salt=salt, answers=answers)
     counted = count_chat(messages)
+    ids: Sequence[int] = () if isinstance(counted, int) else counted
     tokens = counted if isinstance(counted, int) else len(counted)
+    shared = _shared(previous, tokens, ids)
     body = msgspec.json.encode(messages)
     recipe = PromptRecipe(
         sha256=hashlib.sha256(body).hexdigest(),
@@ -230,15 +262,25 @@ def turn_prompt(
         start=number,
         salt=salt,
         text=body.decode() if keep_text else None,
+        follows=previous.prompt.recipe.sha256 if previous else None,
+        shared=(shared, shared) if previous else None,
     )
-    prompt = Prompt(recipe=recipe, rest="", messages=tuple(messages))
-    shared = previous.prompt.recipe.tokens if previous else 0
     return TurnPrompt(
         number=number,
-        prompt=prompt,
-        shared=min(shared, tokens),
+        prompt=Prompt(recipe=recipe, rest="", messages=tuple(messages)),
+        shared=shared,
+        ids=ids,
         think_s=think_time(conversation, number, think),
     )
+
+
+def _shared(previous: TurnPrompt | None, tokens: int, ids: Sequence[int]) -> int:
+    """Tokens at the front of a turn that are those of the turn before."""
+    if previous is None:
+        return 0
+    most = min(previous.prompt.recipe.tokens, tokens)
+    pairs = enumerate(zip(previous.ids, ids, strict=False))
+    return next((place for place, (before, now) in pairs if before != now), most)
 
 
 def replay(

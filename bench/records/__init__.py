@@ -37,6 +37,8 @@ from bench.records.run import (
     TokenizerIdentity,
 )
 from bench.records.statistics import (
+    Chat,
+    ChatTurn,
     Comparison,
     Crossover,
     Estimate,
@@ -45,6 +47,7 @@ from bench.records.statistics import (
     Summary,
 )
 from bench.records.suite import (
+    ChatSettings,
     Condition,
     Endpoint,
     FromEnv,
@@ -66,6 +69,9 @@ from bench.records.trial import (
 )
 
 __all__ = [
+    "Chat",
+    "ChatSettings",
+    "ChatTurn",
     "Chunks",
     "ClientHealth",
     "Comparison",

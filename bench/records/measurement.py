@@ -85,6 +85,10 @@ class Measurement(Struct, frozen=True, kw_only=True):
     """Requests released together, this one included; `analysis/statistics/levels.py` is about more than 1."""
     stream: int = 0
     """Place in the wave, from 1; 0: sent alone."""
+    chat: str = ""
+    """Of a turn: file and place of its chat; `analysis/statistics/chats.py` is about these."""
+    turn: int = 0
+    """Of a turn: which one, from 1."""
     order: int = 0
     """Place in the run, from 0: for drift."""
     pair: str | None = None
@@ -118,7 +122,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
     cached_usage: int | None = None
     cached_counter: int | None = None
     expected_cached: int | None = None
-    """What the rule of DESIGN section 8 expects of a replay."""
+    """What the rule of DESIGN section 8 expects of a replay, or of a turn behind another."""
     prefix_reuse: float | None = None
     """cached_tokens / prompt_tokens."""
 

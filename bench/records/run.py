@@ -60,6 +60,8 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     """By route."""
     tokenizers: dict[str, TokenizerIdentity] = {}
     """By route."""
+    chats: dict[str, str] = {}
+    """Recorded chats by file and place: the hash of each."""
     environment: dict[str, str] = {}
     notes: tuple[str, ...] = ()
     """What the reader must know: unpaired routes, forced checks, TLS not verified, ..."""

@@ -165,3 +165,39 @@ class Crossover(Struct, frozen=True, kw_only=True):
     tpot_difference_s: Estimate | None = None
     """route - base."""
     warnings: tuple[str, ...] = ()
+
+
+class ChatTurn(Struct, frozen=True, kw_only=True):
+    """One turn of a recorded chat on one route: medians over its valid repeats, which share a text."""
+
+    turn: int
+    valid: int
+    invalid: int
+    excluded: dict[str, int] = {}
+    """Reason id -> measurements it excluded."""
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    expected_cached: int | None = None
+    """What the turn before must have left in the cache, by the engine's rule; of the first turn nothing."""
+    ttft_s: float | None = None
+    decode_tok_s: float | None = None
+    total_s: float | None = None
+
+
+class Chat(Struct, frozen=True, kw_only=True):
+    """A recorded chat on one route, turn by turn and as a whole."""
+
+    route: str
+    chat: str
+    """File and place."""
+    turns: tuple[ChatTurn, ...]
+    whole: int
+    """Repeats in which every turn is valid: what follows is over these."""
+    total_s: float | None = None
+    """Time spent waiting for answers in all turns, without the pauses between them; median over repeats."""
+    fastest_s: float | None = None
+    slowest_s: float | None = None
+    prompt_tokens: int | None = None
+    """Of all turns of one repeat: each turn's prompt holds the ones before it once more."""
+    cached_tokens: int | None = None
+    """How many of these the server found in its cache; median over repeats."""

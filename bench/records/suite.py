@@ -6,7 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-Condition = Literal["cold", "salted", "replay"]
+Condition = Literal["cold", "salted", "replay", "turn"]
+"""What a trial is: `turn` is one turn of a recorded chat, which no suite names among its conditions."""
 SuiteCondition = Literal["cold", "salted", "replay", "over-limit"]
 """What a suite may ask for: `over-limit` adds cold prompts just under and just over the drafter limit."""
 Endpoint = Literal["chat", "completions", "tokens"]
@@ -67,6 +68,21 @@ class PromptSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def tasks(self) -> tuple[str, ...]:
         """The tasks, also where the suite names only one."""
         return (self.task,) if isinstance(self.task, str) else self.task
+
+
+class ChatSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Recorded chats, each sent turn by turn."""
+
+    files: tuple[str, ...]
+    """JSONL of OpenAI-style messages, or OpenWebUI exports; relative: from the suite file's folder."""
+    answers: Literal["recorded", "own"] = "recorded"
+    """What stands in the next turn's prompt: the recorded answer, or what the server itself said."""
+    think: float = 0.0
+    """The recorded pauses between turns, times this; 0: none."""
+    most_turns: int | None = None
+    """Only so many turns of each chat."""
+    most_chats: int | None = None
+    """Only so many chats, in the order of the files."""
 
 
 class FromEnv(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -166,6 +182,8 @@ class Suite(Struct, frozen=True, kw_only=True):
     on_finish: str | tuple[str, ...] | None = None
     """Run once when a run ends, however it ends: a command for the shell, or a list of arguments."""
     prompt: PromptSettings
+    chats: ChatSettings | None = None
+    """`None`: no recorded chats."""
     routes: tuple[Route, ...]
 
     def route(self, name: str) -> Route:

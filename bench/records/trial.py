@@ -14,9 +14,11 @@ class Trial(Struct, frozen=True, kw_only=True):
 
     id: str
     """`route/tier/condition/repeat` (`.n` behind the repeat for the n-th replay, `@4.2` for the second
-    stream of a wave of four), and `~task` behind it in a suite of several tasks; unique in a run."""
+    stream of a wave of four), and `~task` behind it in a suite of several tasks; of a turn of a chat
+    `route/chat-2/turn-3/repeat`. Unique in a run."""
     route: str
     tier: int
+    """Prompt tokens as planned. Of a turn an estimate: what it has is counted when it is sent."""
     condition: Condition
     repeat: int
     """From 1."""
@@ -31,6 +33,18 @@ class Trial(Struct, frozen=True, kw_only=True):
     """Requests that are released together with this one, itself included: the level. 1: it is sent alone."""
     stream: int = 0
     """Place in its wave, from 1; 0 for a request that is sent alone."""
+    chat: str = ""
+    """Condition `turn`: file and place of the recorded chat, never a word of it."""
+    turn: int = 0
+    """Condition `turn`: which one of the chat, from 1."""
+    shared: int = 0
+    """Condition `turn`: tokens that the turn before should leave in the cache, as planned."""
+
+    @property
+    def follows(self) -> bool:
+        """Whether its prompt begins with what an earlier one has put into the cache: a replay does, and
+        every turn of a chat but the first."""
+        return self.condition == "replay" or self.turn > 1
 
 
 class Needle(Struct, frozen=True, kw_only=True):
@@ -72,3 +86,8 @@ class PromptRecipe(Struct, frozen=True, kw_only=True):
     """Tokens before the salt that every prompt of this route shares (template opening)."""
     text: str | None = None
     """The prompt itself, only with `keep_text`."""
+    follows: str | None = None
+    """Of a turn of a chat: `sha256` of the turn before, which was sent right before it."""
+    shared: tuple[int, int] | None = None
+    """Of such a turn: tokens it has in common with what the server has computed by then. At least those
+    with the prompt of the turn before; at most its answer's, too."""

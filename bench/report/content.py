@@ -15,6 +15,7 @@ from bench.analysis.decisions.verified import Verified
 from bench.analysis.statistics.answers import Answers, Equivalence, NeedleScore
 from bench.analysis.statistics.curves import Curves
 from bench.records import (
+    Chat,
     Comparison,
     Crossover,
     Level,
@@ -39,7 +40,7 @@ class Content(Struct, frozen=True, kw_only=True, dict=True):
 
     runs: tuple[Run, ...]
     measurements: tuple[Measurement, ...]
-    """Of requests that were sent one at a time: everything but the section on concurrency is of these."""
+    """Of requests that were sent one at a time: all but the sections on concurrency and chats is of these."""
     summaries: tuple[Summary, ...]
     comparisons: tuple[Comparison, ...]
     crossovers: tuple[Crossover, ...]
@@ -64,6 +65,10 @@ class Content(Struct, frozen=True, kw_only=True, dict=True):
     """Of requests that were released together."""
     levels: tuple[Level, ...] = ()
     """Empty where nothing ran together."""
+    turns: tuple[Measurement, ...] = ()
+    """Of recorded chats."""
+    chats: tuple[Chat, ...] = ()
+    """Empty where none was sent."""
     palette: tuple[str, ...] = ()
     """Routes of the whole report, where this is a part of it: they keep their order and colours."""
 
@@ -80,9 +85,10 @@ class Content(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def everything(self) -> tuple[Measurement, ...]:
         """All measurements, in the order of the run."""
-        if not self.waves:
+        others = (*self.waves, *self.turns)
+        if not others:
             return self.measurements
-        return tuple(sorted((*self.measurements, *self.waves), key=lambda one: (one.source, one.order)))
+        return tuple(sorted((*self.measurements, *others), key=lambda one: (one.source, one.order)))
 
     @cached_property
     def ttft_laws(self) -> dict[str, PrefillLaw]:
@@ -193,7 +199,8 @@ def assemble(
     from bench.analysis.decisions.crossover import crossovers, one_way
     from bench.analysis.decisions.reused import reused_crossovers
     from bench.analysis.statistics.answers import equivalences, needle_scores
-    from bench.analysis.statistics.cells import alone
+    from bench.analysis.statistics.cells import alone, is_turn
+    from bench.analysis.statistics.chats import chats
     from bench.analysis.statistics.compare import compare
     from bench.analysis.statistics.levels import levels
     from bench.analysis.statistics.summary import summarise
@@ -218,12 +225,22 @@ def assemble(
         answers_left_out=asked.left_out,
         waves=tuple(one for one in found if one.concurrency > 1),
         levels=tuple(levels(found)),
+        turns=tuple(one for one in found if is_turn(one)),
+        chats=tuple(chats(found, _planned_turns(runs))),
     )
 
 
 def _sorted(found: list[Crossover]) -> list[Crossover]:
     """By task, tier and condition; within a cell in the order they came."""
     return sorted(found, key=lambda one: (one.task, one.tier, one.condition))
+
+
+def _planned_turns(runs: Sequence[Run]) -> dict[str, int]:
+    """Turns of each recorded chat, whether they were measured or not."""
+    planned: dict[str, int] = {}
+    for trial in (trial for run in runs for trial in run.info.plan if trial.chat):
+        planned[trial.chat] = max(planned.get(trial.chat, 0), trial.turn)
+    return planned
 
 
 def choose_base(runs: Sequence[Run], measurements: Iterable[Measurement]) -> str | None:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from bench.analysis.statistics.answers import Divergence, Equivalence, NeedleScore
-from bench.records import Comparison, Condition, Crossover, Failure, Level, Measurement, Reason, Summary
+from bench.records import Chat, Comparison, Condition, Crossover, Failure, Level, Measurement, Reason, Summary
 from bench.report.content import Content
 from bench.report.escape import csv_text, visible
 from bench.report.load import ClientLine, MachineLine, client_lines, machine_lines
@@ -94,6 +94,8 @@ class SummaryFile(Struct, frozen=True, kw_only=True):
     """For the cached part of the prompt that was asked about (`report --reused`), by the laws."""
     levels: tuple[Level, ...] = ()
     """Levels of concurrency; empty where requests came one at a time."""
+    chats: tuple[Chat, ...] = ()
+    """Recorded chats, turn by turn and as a whole; empty where none was sent."""
     needles: tuple[NeedleLine, ...] = ()
     """Empty where no facts were hidden in prompts."""
     greedy: tuple[GreedyLine, ...] = ()
@@ -205,6 +207,7 @@ def summary_file(content: Content) -> SummaryFile:
         crossovers=content.crossovers,
         reused_crossovers=content.reused,
         levels=content.levels,
+        chats=content.chats,
         needles=tuple(_needles(one) for one in content.needle_scores),
         greedy=tuple(_greedy(one) for one in content.equivalences),
         greedy_left_out=content.answers_left_out,

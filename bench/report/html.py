@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from bench.report import answers, compared, markdown, reused, sources, words
+from bench.report.chats import chat_table
 from bench.report.choice import choices, said, why
 from bench.report.conditions import client_table
 from bench.report.content import Content
@@ -76,7 +77,7 @@ def _performance(content: Content) -> dict[str, Any]:
         "spreads": sorted(WITH_SPREAD),
         "columns": [QUANTITIES[key] for key in TABLE],
         "reading": markdown.READING,
-        "levels": _present(level_table(content)),
+        "levels": _present(level_table(content), chat_table(content)),
         "compared": _present(compared.table_of(content), acceptance_table(content)),
         "crossovers": [*words.crossover_lines(content), *words.verified_lines(content)],
         "reused": {

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from bench.records import Measurement
 from bench.report import answers, compared, reused, sources, words
+from bench.report.chats import chat_table
 from bench.report.choice import choice_table
 from bench.report.conditions import client_table
 from bench.report.content import Content
@@ -44,7 +45,7 @@ def render(content: Content, pictures: Iterable[str] = ()) -> str:
         "\n".join(_opening(content)),
         sections_of(choice_table(content)),
         section("Performance", _performance(content.grid) if _has_singles(content) else ""),
-        sections_of(level_table(content)),
+        sections_of(level_table(content), chat_table(content)),
         section(
             "Crossover",
             _listed([*words.crossover_lines(content), *words.verified_lines(content)], "crossover"),
@@ -113,7 +114,7 @@ def _opening(content: Content) -> list[str]:
 
 def _has_singles(content: Content) -> bool:
     """Whether there are requests that were sent alone, or nothing at all, which has to be said."""
-    return bool(content.measurements) or not content.levels
+    return bool(content.measurements) or not (content.levels or content.chats)
 
 
 def _performance(table: Grid) -> str:

@@ -124,6 +124,9 @@ class RunPass:
                 self._warmups += 1
             else:
                 self.details.append(reduce_exchange(entry, self._info.id))
+                if entry.trial.turn:
+                    yield entry
+                    continue
                 self.gaps.setdefault(entry.trial.route, GapCounts()).add(entry.chunks)
                 if entry.wave is None:
                     self._alone[entry.trial.id, entry.attempt] = entry

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from bench.report import compared, reused, words
 from bench.report.aligned import aligned, shortened
+from bench.report.chats import chat_lines
 from bench.report.content import Content
 from bench.report.grid import Grid, Row, Value
 from bench.report.levels import terminal_levels
@@ -45,8 +46,9 @@ def terminal(content: Content, width: int = WIDTH, *, show_all: bool = False) ->
     """
     table, room, width = content.grid, max(width, TABLE_WIDTH), max(NARROWEST, min(width, WIDTH))
     fitted = performance(table, room)
-    blocks = [fitted.text] if table.rows or not content.levels else []
+    blocks = [fitted.text] if table.rows or not (content.levels or content.chats) else []
     blocks.append(terminal_levels(content, room, width))
+    blocks.append(_block("chats", chat_lines(content), width))
     blocks.append(_notes(table, fitted, width))
     blocks.append(_block("excluded", _excluded(content, show_all), width))
     blocks.append(comparison(content, room, width))

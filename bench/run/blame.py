@@ -34,7 +34,7 @@ def is_servers_fault(failure: Failure) -> bool:
     if failure.kind == "status":
         return failure.status is not None and means_later(failure.status)
     if failure.kind == "error_event":
-        code = _code_of(failure.body or "")
+        code = status_in(failure.body or "")
         return code is None or means_later(code)
     return failure.kind in _NO_ANSWER
 
@@ -44,7 +44,7 @@ def means_later(status: int) -> bool:
     return status in _NOT_NOW or (500 <= status < 600 and status not in _NEVER)
 
 
-def _code_of(event: str) -> int | None:
+def status_in(event: str) -> int | None:
     """The status that an error inside a stream names: vLLM and SGLang put it beside the message."""
     try:
         found = msgspec.json.decode(event)

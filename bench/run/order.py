@@ -12,6 +12,7 @@ from bench.plan.suite import read_suite
 from bench.prompting.corpus import require_corpus
 from bench.prompting.tasks import load_task
 from bench.records import Suite
+from bench.run.forecast.chats import chats_of
 
 
 class Order(Struct, frozen=True, kw_only=True):
@@ -46,7 +47,7 @@ def only_routes(suite: Suite, names: tuple[str, ...]) -> Suite:
 
 
 def read_usable(path: Path) -> tuple[Suite, str]:
-    """A suite file as `read_suite` gives it, whose corpus and tasks are there.
+    """A suite file as `read_suite` gives it, whose corpus, tasks and recorded chats are there.
 
     Nothing is started, asked or tokenised for it. Raises `SuiteError` with file, key, value and what to do.
     """
@@ -57,4 +58,5 @@ def read_usable(path: Path) -> tuple[Suite, str]:
             load_task(task, path.parent)
     except SuiteError as error:
         raise SuiteError(f"{path}: [prompt] {error}") from error
+    chats_of(suite, path.parent)
     return suite, text

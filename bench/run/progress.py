@@ -19,6 +19,7 @@ Phase = Literal[
     "prefill",
     "decode",
     "settling",
+    "pausing between turns",
     "finished",
 ]
 

@@ -89,7 +89,7 @@ async def composers(
 
 def _lengths(info: RunInfo) -> set[int]:
     """All prompt lengths: the suite's tiers, and those that follow from a drafter limit."""
-    return {*info.suite.tiers, *(trial.tier for trial in info.plan)}
+    return {*info.suite.tiers, *(trial.tier for trial in info.plan if not trial.turn)}
 
 
 def _try_out(composer: Composer, info: RunInfo) -> None:

@@ -1,9 +1,10 @@
 """Works through a plan: the only place where exchanges follow each other.
 
-For every block of trials the runner sends each group (a cold prompt, its replays, its salted twin; or
-waves of them, whose prompts are let go together), then repeats what came out invalid, with fresh
-salts. Every entry is in the journal before the next request is sent. The same code runs a new run and
-the rest of an interrupted one: what is left is read from the ledger, never from the position in a loop.
+For every block of trials the runner sends each group (a cold prompt, its replays, its salted twin; waves
+of them, whose prompts are let go together; or a recorded chat, turn by turn), then repeats what came out
+invalid, with fresh salts. Every entry is in the journal before the next request is sent. The same code runs
+a new run and the rest of an interrupted one: what is left is read from the ledger, never from the position
+in a loop.
 """
 
 from __future__ import annotations
@@ -11,33 +12,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Literal
 
-import msgspec
-
-from bench.analysis.verdicts.waves import as_one
 from bench.errors import EngineError
 from bench.journal import Entry, Journal
 from bench.plan.times import RouteModel
-from bench.plan.trials import groups, pair_key, waves
-from bench.prompting.compose import Composer, Prompt
-from bench.records import Event, Exchange, RunInfo, Trial
-from bench.run.blame import is_servers_fault
+from bench.plan.trials import groups, waves
+from bench.prompting.compose import Prompt
+from bench.prompting.conversation import Conversation
+from bench.records import RunInfo, Trial
 from bench.run.books import Books
-from bench.run.exchange import Exchanger, NotIdle, utc_now
-from bench.run.forecast.outlook import SHORT_WARMUP
-from bench.run.ledger import STARTED, Sent
-from bench.run.lifecycle.care import Caretaker
+from bench.run.chats import ChatSender
+from bench.run.ledger import Sent
 from bench.run.lifecycle.stage import Stage
 from bench.run.progress import Progress
-from bench.run.reset import RESET, probe_tokens, proof, reset_cache
-from bench.run.wave import Member, uncut
-
-Purpose = Literal["trial", "warmup", "prime"]
-Wave = tuple[Trial, ...]
-"""Trials that are sent together; most often one alone."""
+from bench.run.sender import Purpose, Sender, Wave
 
 FINISHED = "finished"
 """Name of the event at the end of a session, with its account of time."""
@@ -56,8 +46,10 @@ class Runner:
         progress: Progress,
         *,
         models: Mapping[str, RouteModel] | None = None,
+        chats: Mapping[str, Conversation] | None = None,
     ) -> None:
-        """`stage`: the routes, of which some may be open; `models`: what is known of their times."""
+        """`stage`: the routes, of which some may be open; `models`: what is known of their times; `chats`:
+        those of the plan."""
         self._info = info
         self._suite = info.suite
         self._path = journal.path
@@ -67,9 +59,9 @@ class Runner:
         self._progress = progress
         self._books = Books(info, journal, progress, models)
         self._ledger = self._books.ledger
-        self._exchanger = Exchanger(self._books.store_page, progress)
-        self._warm: set[str] = set()
-        self._care = Caretaker(stage, self._exchanger, progress, self._books.note)
+        self._sender = Sender(info, stage, progress, self._books)
+        self._care = self._sender.care
+        self._chats = ChatSender(info, stage, progress, self._sender, chats or {})
 
     def recall(self, entries: Iterator[Entry]) -> None:
         """Takes in what earlier sessions of this run have done."""
@@ -104,14 +96,11 @@ class Runner:
 
     async def _catch_up(self, blocks: Sequence[list[Trial]]) -> None:
         """Does what is left of routes that were lost and found again, after all others."""
-        await self._find_again()
+        await self._sender.find_again()
         for block in blocks:
             own = [trial for trial in block if trial.route in self._care.returned]
             if self._left(own):
                 await self._run_block(own)
-
-    async def _find_again(self) -> None:
-        self._warm -= await self._care.find_again()
 
     def _end(self, plan: Sequence[Trial]) -> None:
         """Raises `EngineError` where trials are left because of a server."""
@@ -142,8 +131,8 @@ class Runner:
                 repeat=0,
                 task=self._suite.prompt.tasks[0],
             )
-            prompt = await asyncio.to_thread(composer.compose, trial, pair=self._pair(trial))
-            took = await self._exchanger.time_tokenizer(session, prompt.rest)
+            prompt = await asyncio.to_thread(composer.compose, trial, pair=self._sender.pair(trial))
+            took = await self._sender.exchanger.time_tokenizer(session, prompt.rest)
             if took is not None:
                 data: dict[str, object] = {"route": name, "tier": tier, **took}
                 await self._books.note(TOKENIZED, data=data)
@@ -158,10 +147,10 @@ class Runner:
             yield list(block)
 
     async def _run_block(self, block: Sequence[Trial]) -> None:
-        await self._find_again()
+        await self._sender.find_again()
         for route in dict.fromkeys(trial.route for trial in block):
             await self._care.open(route, self._info, self._books.keep_info)
-            await self._warm_up(route)
+            await self._sender.warm_up(route)
         faults = self._care.faults.total()
         for group in groups(block):
             untried = [trial for trial in self._left(group) if not self._ledger.is_tried(trial)]
@@ -177,22 +166,6 @@ class Runner:
         """What is left of a group for this session."""
         return [trial for trial in self._ledger.left(group) if trial.id not in self._care.left]
 
-    async def _warm_up(self, route: str) -> None:
-        """One unmeasured prompt of other text, once a session."""
-        if self._suite.warmup == "none" or route in self._warm or route in self._care.lost:
-            return
-        self._warm.add(route)
-        longest = max(self._suite.tiers)
-        tokens = longest if self._suite.warmup == "tier" else min(SHORT_WARMUP, longest // 2)
-        trial = Trial(
-            id=f"{route}/warmup", route=route, tier=tokens, condition="cold", repeat=0, output_tokens=8
-        )
-        attempt = self._ledger.next_attempt(trial)
-        composer, pair = self._composers[route], self._pair(trial)
-        async with self._sheltered(route):
-            prompt = await asyncio.to_thread(composer.compose_warmup, tokens, number=attempt, pair=pair)
-            await self._send(trial, prompt, attempt, "warmup")
-
     async def _send_group(self, group: Sequence[Trial], wanted: Sequence[Trial], *, fresh: bool) -> None:
         """Sends the `wanted` trials of a group, and what their conditions need before them.
 
@@ -201,21 +174,12 @@ class Runner:
         route = group[0].route
         if not wanted or route in self._care.lost:
             return
-        async with self._sheltered(route):
-            await self._send_wanted(group, wanted, fresh=fresh)
+        async with self._sender.sheltered(route):
+            if group[0].turn:
+                await self._chats.send(group, wanted)
+            else:
+                await self._send_wanted(group, wanted, fresh=fresh)
         self._books.decide()
-
-    @contextlib.asynccontextmanager
-    async def _sheltered(self, route: str) -> AsyncIterator[None]:
-        """What a server does that cannot even be sent to ends no more than the route's turn."""
-        try:
-            yield
-        except NotIdle as error:
-            await self._care.leave_busy(route, error)
-        except EngineError as error:  # prompts may need the server's own tokenizer
-            if await self._care.see_to_tokenizer(route, error):
-                self._warm.discard(route)
-                await self._warm_up(route)
 
     async def _send_wanted(self, group: Sequence[Trial], wanted: Sequence[Trial], *, fresh: bool) -> None:
         cold, *others = waves(group)
@@ -242,38 +206,13 @@ class Runner:
         """The prompts, and whether all of them were answered."""
         if any(trial.id in self._care.left for trial in cold):
             return [], False
-        await self._reset_cache(cold[0].route)
+        await self._sender.reset_cache(cold[0].route)
         if cold[0].route in self._care.lost:
             return [], False
-        attempt = self._next_attempt(cold)
+        attempt = self._sender.next_attempt(cold)
         prompts = await self._compose(cold, attempt)
-        sent = await self._send_wave(cold, prompts, attempt, purpose)
+        sent = await self._sender.send_wave(cold, prompts, attempt, purpose)
         return prompts, all(exchange.failure is None for exchange in sent)
-
-    async def _reset_cache(self, route: str) -> None:
-        """Where the route asks for it: empties the server's cache, and proves it with a probe prompt."""
-        session = self._sessions[route]
-        if session.route.reset is None:
-            return
-        tokens = probe_tokens(session.facts, max(self._suite.tiers))
-        trial = Trial(
-            id=f"{route}/reset", route=route, tier=tokens, condition="cold", repeat=0, output_tokens=2
-        )
-        attempt, pair = self._ledger.next_attempt(trial), f"reset {self._pair(trial)}"
-        composer = self._composers[route]
-        prompt = await asyncio.to_thread(composer.compose_warmup, tokens, number=attempt, pair=pair)
-        first = await self._send(trial, prompt, attempt, "warmup")
-        if route in self._care.lost:
-            return
-        refused = await reset_cache(session)
-        again = await self._send(trial, prompt, self._ledger.next_attempt(trial), "warmup")
-        # A probe that was never computed proves nothing when it is computed later.
-        proven, detail = proof(again if first.failure is None else first, session.dialect)
-        proven = False if refused else proven
-        data: dict[str, object] = {"route": route, "accepted": refused is None, "proven": proven}
-        await self._books.note(RESET, message=refused or detail, data=data)
-        if not proven:
-            self._progress.notes.append(f"route {route}: the cache reset is not proven: {refused or detail}")
 
     async def _send_replays(self, others: Sequence[Wave], due: Sequence[Wave], prompts: list[Prompt]) -> None:
         """Replays in order; one that is valid already is sent again unmeasured, for its place. A server that
@@ -288,31 +227,31 @@ class Runner:
             if wave[0].condition != "replay" or route in self._care.lost:
                 continue
             purpose: Purpose = "trial" if wave in due else "prime"
-            await self._send_wave(wave, prompts, self._next_attempt(wave), purpose)
+            await self._sender.send_wave(wave, prompts, self._sender.next_attempt(wave), purpose)
             last = last or wave == due[-1]
 
     async def _send_salted(self, cold: Wave, wave: Wave, prompts: list[Prompt]) -> None:
         if wave[0].route in self._care.lost:
             return
         if not prompts:
-            prompts = await self._compose(cold, max(1, self._next_attempt(cold) - 1))
-        attempt = self._next_attempt(wave)
+            prompts = await self._compose(cold, max(1, self._sender.next_attempt(cold) - 1))
+        attempt = self._sender.next_attempt(wave)
         composer = self._composers[wave[0].route]
 
         def salted() -> list[Prompt]:
             pairs = zip(prompts, wave, strict=True)
             return [composer.salted(prompt, trial, attempt) for prompt, trial in pairs]
 
-        with self._counting(composer):
+        with self._sender.counting(composer):
             twins = await asyncio.to_thread(salted)
-        await self._send_wave(wave, twins, attempt, "trial")
+        await self._sender.send_wave(wave, twins, attempt, "trial")
 
     async def _prompts_in_cache(self, cold: Wave) -> list[Prompt]:
         """The cold prompts an earlier session left in the server's cache, if they may still be there."""
         last = self._ledger.last_sent(cold)
         if any(self._restarted_since(sent) for sent in last):
             return []
-        composer, pair = self._composers[cold[0].route], self._pair(cold[0])
+        composer, pair = self._composers[cold[0].route], self._sender.pair(cold[0])
 
         def again() -> list[Prompt]:
             return [composer.again(sent.prompt, sent.trial, pair=pair) for sent in last]
@@ -323,100 +262,20 @@ class Runner:
         now = self._sessions[sent.trial.route].facts.started_at
         return now is not None and sent.server_started is not None and now != sent.server_started
 
-    def _next_attempt(self, wave: Wave) -> int:
-        """The same for all of a wave; one that was cut off while its start was noted may count unequally."""
-        return max(self._ledger.next_attempt(trial) for trial in wave)
-
     async def _compose(self, cold: Wave, attempt: int) -> list[Prompt]:
         self._progress.enter("composing", time.monotonic_ns())
-        composer, pair = self._composers[cold[0].route], self._pair(cold[0])
+        composer, pair = self._composers[cold[0].route], self._sender.pair(cold[0])
 
         def composed() -> list[Prompt]:
             return [composer.compose(trial, attempt=attempt, pair=pair) for trial in cold]
 
-        with self._counting(composer):
+        with self._sender.counting(composer):
             return await asyncio.to_thread(composed)
 
-    @contextlib.contextmanager
-    def _counting(self, composer: Composer) -> Iterator[None]:
-        """Composing with a server's own tokenizer is waiting for that server's /tokenize."""
-        started = time.monotonic()
-        yield
-        if composer.tokenizer.identity.kind == "server":
-            self._exchanger.server_s += time.monotonic() - started
-
-    def _pair(self, trial: Trial) -> str:
-        return pair_key(self._suite, self._suite.route(trial.route))
-
-    async def _send_wave(
-        self, wave: Wave, prompts: Sequence[Prompt], attempt: int, purpose: Purpose
-    ) -> list[Exchange]:
-        """The exchanges of trials that are sent together, or of one that is sent alone."""
-        if wave[0].concurrency == 1:
-            return [await self._send(wave[0], prompts[0], attempt, purpose)]
-        await self._begin(wave, attempt, purpose)
-        members = [Member(trial=trial, prompt=prompt) for trial, prompt in zip(wave, prompts, strict=True)]
-        log = self._stage.logs.get(wave[0].route)
-        if log is not None:
-            await log.mark()
-        found = await self._exchanger.perform_wave(self._sessions[wave[0].route], members, attempt, purpose)
-
-        async def kept() -> None:
-            if log is not None:
-                whole = await log.excerpt_for(as_one(found))
-                found[0] = msgspec.structs.replace(found[0], log=whole.log)
-            await self._keep(found)
-
-        _, interrupted = await uncut(kept())
-        if interrupted or self._exchanger.interrupted:
-            raise asyncio.CancelledError  # it was held back until the exchanges were in the journal
-        failed = (one for one in found if one.failure is not None)
-        at_fault = (one for one in found if one.failure is not None and is_servers_fault(one.failure))
-        await self._look_after(next(at_fault, next(failed, found[0])), wave)
-        return found
-
-    async def _send(self, trial: Trial, prompt: Prompt, attempt: int, purpose: Purpose) -> Exchange:
-        """One exchange, in the journal before this returns, also when it was cut off."""
-        await self._begin([trial], attempt, purpose)
-        session = self._sessions[trial.route]
-        log = self._stage.logs.get(trial.route)
-        if log is not None:
-            await log.mark()
-        exchange = await self._exchanger.perform(session, prompt, trial, attempt, purpose)
-        if log is not None:
-            exchange = await log.excerpt_for(exchange)
-        await self._keep([exchange])
-        if exchange.failure and exchange.failure.kind == "cancelled":
-            raise asyncio.CancelledError  # it was held back until the exchange was in the journal
-        await self._look_after(exchange, [trial])
-        return exchange
-
-    async def _begin(self, trials: Sequence[Trial], attempt: int, purpose: Purpose) -> None:
-        """Shows what begins, and notes the attempt of each: a cut-off one has used up its salt."""
-        self._progress.begin(trials[0], time.monotonic_ns())
-        expected_s = self._books.outlook.ttft_s(trials[0])
-        # Of a wave, its last: prompts may be taken one after another.
-        self._progress.expected_ttft_s = None if expected_s is None else expected_s * len(trials)
-        at = utc_now()
-        await self._books.append(
-            [
-                Event(name=STARTED, at=at, data={"trial": trial.id, "attempt": attempt, "purpose": purpose})
-                for trial in trials
-            ]
-        )
-
-    async def _look_after(self, exchange: Exchange, trials: Sequence[Trial]) -> None:
-        """After every exchange: sees to its server, and warms it up when it may be another one now."""
-        if await self._care.see_to(exchange, trials):
-            self._warm.discard(exchange.trial.route)
-            await self._warm_up(exchange.trial.route)
-
-    async def _keep(self, exchanges: Sequence[Exchange]) -> None:
-        await self._books.append(exchanges)
-        self._books.show_done()
-
     def _account(self, started_ns: int) -> dict[str, object]:
-        """Where the time went: `harness_s` is what the servers did not need."""
+        """Where the time went: `harness_s` is what neither the servers nor the pauses of chats needed."""
         wall_s = (time.monotonic_ns() - started_ns) / 1e9
-        server_s = self._exchanger.server_s
-        return {"wall_s": wall_s, "server_s": server_s, "harness_s": wall_s - server_s}
+        server_s, paused_s = self._sender.exchanger.server_s, self._chats.paused_s
+        account: dict[str, object] = {"wall_s": wall_s, "server_s": server_s}
+        account |= {"paused_s": paused_s} if paused_s else {}
+        return account | {"harness_s": wall_s - server_s - paused_s}

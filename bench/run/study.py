@@ -14,15 +14,18 @@ import msgspec
 from bench.analysis.watch.journal import is_watch
 from bench.errors import JournalError
 from bench.journal import SCHEMA, Journal, read_entries, read_info
+from bench.plan.chats import ChatPlan
 from bench.plan.hooks import recorded, with_values_of
 from bench.plan.trials import pair_key, plan
 from bench.records import Event, Exchange, RunInfo, Suite
 from bench.run.exchange import utc_now
+from bench.run.forecast.chats import chats_as_planned
 from bench.run.forecast.expect import expect
 from bench.run.lifecycle.stage import Stage
 from bench.run.lifecycle.stage import client_for as client_for
 from bench.run.order import Order as Order
 from bench.run.order import only_routes
+from bench.run.preflight.chats import counted_chats
 from bench.run.preflight.checks import Check, check_client, check_disk, check_route
 from bench.run.preflight.limits import over_limits
 from bench.run.progress import Progress
@@ -64,7 +67,9 @@ async def start(order: Order, progress: Progress) -> Path:
         failed = [one for one in checks if one.state == "fail"]
         if failed and not order.force:
             raise failed[0].error()
-        info = describe(order, suite, sessions, path=new_run_path(order.results, suite), checks=checks)
+        chats = await counted_chats(suite, next(iter(sessions.values())), order.folder)
+        path = new_run_path(order.results, suite)
+        info = describe(order, suite, sessions, path=path, checks=checks, chats=chats)
         info = msgspec.structs.replace(info, environment=facts)
         progress.enter("composing", time.monotonic_ns())
         made = await composers(info, sessions, folder=order.folder)
@@ -76,18 +81,24 @@ async def start(order: Order, progress: Progress) -> Path:
             tokenizers={name: composer.tokenizer.identity for name, composer in made.items()},
         )
         progress.notes.extend(info.notes)
-        path = order.results / info.id
+        known = chats_as_planned(info, order.folder)
         with Journal.create(path, info) as journal:
             progress.path = path
             stage.composers.update(made)
             stage.keep_in(path)
-            runner = Runner(info, journal, stage, progress, models=expected.models)
+            runner = Runner(info, journal, stage, progress, models=expected.models, chats=known)
             await _work(runner, journal, info, sessions)
     return path
 
 
 def describe(
-    order: Order, suite: Suite, sessions: Mapping[str, Session], *, path: Path, checks: Sequence[Check] = ()
+    order: Order,
+    suite: Suite,
+    sessions: Mapping[str, Session],
+    *,
+    path: Path,
+    checks: Sequence[Check] = (),
+    chats: Sequence[ChatPlan] = (),
 ) -> RunInfo:
     """What run.json will say, but for the client; before prompts are composed and a budget is applied."""
     kept, text = recorded(suite, order.suite_text, order.folder)
@@ -98,8 +109,9 @@ def describe(
         nonce=secrets.token_hex(8),
         suite=kept,
         suite_text=text,
-        plan=plan(suite, over_limits(suite, sessions)),
+        plan=plan(suite, over_limits(suite, sessions), chats),
         facts={name: session.facts for name, session in sessions.items()},
+        chats={chat.name: chat.sha256 for chat in chats},
         notes=_notes(suite, checks),
     )
 
@@ -114,6 +126,7 @@ async def resume(
     """
     info = run_info(path)
     live = with_values_of(info.suite, suite) if suite else info.suite
+    chats = chats_as_planned(info, folder)
     with Journal.resume(path) as journal:
         progress.path = path
         async with Stage(live, folder, progress, results=path.parent) as stage:
@@ -123,7 +136,7 @@ async def resume(
                 await stage.open(name)
             taken = [salt for used in salts.values() for salt in used]
             stage.composers.update(await composers(info, stage.sessions, folder=folder, taken=taken))
-            runner = Runner(info, journal, stage, progress)
+            runner = Runner(info, journal, stage, progress, chats=chats)
             runner.recall(read_entries(path))
             await _work(runner, journal, info, stage.sessions)
     return path

@@ -226,6 +226,7 @@ def _suite(base: Suite, wanted: Mapping[_Place, int]) -> Suite:
         replays=0,
         concurrency=(1,),
         budget_s=None,
+        chats=None,
         routes=tuple(route for route in base.routes if route.name in routes),
     )
 

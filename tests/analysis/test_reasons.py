@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.analysis.verdicts.reasons import GROUPS, REASONS, as_markdown, effect_of, sentence_of
+from bench.analysis.verdicts.document import as_markdown
+from bench.analysis.verdicts.reasons import GROUPS, REASONS, effect_of, sentence_of
 from bench.records import Reason
 
 ROOT = Path(__file__).parent.parent.parent

@@ -17,7 +17,7 @@ from bench.errors import SuiteError
 from bench.records import Measurement, Speculated
 
 NEEDED = ("route", "condition", "prompt_tokens", "output_tokens", "ttft_s", "total_s")
-CONDITIONS = ("cold", "salted", "replay")
+CONDITIONS = ("cold", "salted", "replay", "turn")
 
 _COUNT = "a whole number, 0 or more"
 _POSITIVE = "a whole number, 1 or more"
@@ -30,7 +30,7 @@ COLUMNS: dict[str, str] = {
     "id": _TEXT,
     "trial_id": _TEXT,
     "route": _TEXT,
-    "condition": "one of cold, salted, replay",
+    "condition": "one of cold, salted, replay, turn",
     "speculation": _TEXT,
     "num_speculative_tokens": _COUNT,
     "k": _COUNT,
@@ -40,6 +40,8 @@ COLUMNS: dict[str, str] = {
     "replay": _COUNT,
     "attempt": _POSITIVE,
     "concurrency": _POSITIVE,
+    "chat": _TEXT,
+    "turn": _COUNT,
     "order": _COUNT,
     "pair": _TEXT,
     "prompt_tokens": _POSITIVE,

@@ -5,7 +5,7 @@
   speculating route nor the true target-only one.
 - Tiers that differ by less than 0.1% are one tier, named by its most frequent length.
 - Only valid measurements enter a statistic, and only those of requests that were sent alone: what is
-  released together is for `levels.py`.
+  released together is for `levels.py`, and the turns of recorded chats are for `chats.py`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,18 @@ class Cell(NamedTuple):
 
 
 def alone(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """Those of requests that were sent one at a time. Every analysis but `levels` is about these: here,
-    and in `usable`, the others are left out, and nowhere else."""
-    return [row for row in measurements if row.concurrency == 1]
+    """Those of prompts of a tier that were sent one at a time. Every analysis but `levels` and `chats` is
+    about these: here, and in `usable`, the others are left out, and nowhere else."""
+    return [row for row in measurements if _alone(row)]
+
+
+def _alone(row: Measurement) -> bool:
+    return row.concurrency == 1 and not is_turn(row)
+
+
+def is_turn(row: Measurement) -> bool:
+    """Whether it is a turn of a recorded chat: it has no tier, and is neither cold nor a replay."""
+    return row.condition == "turn"
 
 
 def labelled(measurements: Iterable[Measurement]) -> list[Measurement]:
@@ -53,8 +62,11 @@ def renamed(measurements: Iterable[Measurement]) -> list[Measurement]:
     sources: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         sources[row.route].add(row.source)
-    tiers = merged_tiers(row.tier for row in rows)
-    return [_labelled(row, len(sources[row.route]) > 1, tiers[row.tier]) for row in rows]
+    tiers = merged_tiers(row.tier for row in rows if not is_turn(row))
+    return [
+        _labelled(row, len(sources[row.route]) > 1, row.tier if is_turn(row) else tiers[row.tier])
+        for row in rows
+    ]
 
 
 def _labelled(row: Measurement, shared: bool, tier: int) -> Measurement:
@@ -90,8 +102,8 @@ def same_tier(a: int, b: int) -> bool:
 
 
 def usable(row: Measurement) -> bool:
-    """Whether a measurement may enter a statistic: sound, and of a request that was sent alone."""
-    return row.concurrency == 1 and sound(row)
+    """Whether a measurement may enter a statistic over tiers: sound, and of a request of its own."""
+    return _alone(row) and sound(row)
 
 
 def sound(row: Measurement) -> bool:

@@ -16,6 +16,7 @@ class _Prompt:
 
     def __init__(self) -> None:
         self.succeeded = False
+        self.tokens = 0
         self.epoch = 0
         self.ttft_s: float | None = None
         self.text: str | None = None
@@ -26,7 +27,7 @@ class RouteHistory:
 
     def __init__(self) -> None:
         self._prompts: dict[str, _Prompt] = {}
-        self._ttfts: dict[int, list[float]] = {}  # in order of size
+        self._ttfts: dict[int | str, list[float]] = {}  # by tier, or chat; in order of size
         self._starts: list[float] = []
         self._epoch = 0
         self._page: Scrape | None = None
@@ -41,8 +42,18 @@ class RouteHistory:
     def before(self, exchange: Exchange, dialect: Dialect) -> History:
         """What the judges of this exchange may know; call `observe` first."""
         change, detail = self.change_within(exchange, dialect)
-        cold = self._prompts.get(exchange.prompt.sha256)
-        known = self._ttfts.get(exchange.trial.tier, [])
+        turn_before = exchange.prompt.follows
+        cold = self._prompts.get(turn_before or exchange.prompt.sha256)
+        if turn_before is not None:  # it was another prompt: its times and text say nothing of this one
+            return History(
+                cold_seen=cold is not None,
+                cold_failed=cold is not None and not cold.succeeded,
+                before_tokens=cold.tokens if cold else None,
+                restarted_since_cold=cold is not None and cold.epoch != self._epoch,
+                change=change,
+                change_detail=detail,
+            )
+        known = self._ttfts.get(_kind(exchange), [])
         return History(
             cold_seen=cold is not None,
             cold_failed=cold is not None and not cold.succeeded,
@@ -74,12 +85,14 @@ class RouteHistory:
         prompt = self._prompts.setdefault(exchange.prompt.sha256, _Prompt())
         if exchange.failure is not None:
             return
-        prompt.succeeded, prompt.epoch = True, epoch
+        prompt.succeeded, prompt.epoch, prompt.tokens = True, epoch, exchange.prompt.tokens
+        if exchange.trial.follows:
+            return
         if measured.verdict.reuse in ("missed", "disagree") or measured.ttft_s is None:
             return  # no cold TTFT: others must not be judged by it
         prompt.ttft_s = measured.ttft_s
         prompt.text = exchange.reasoning + exchange.text
-        insort(self._ttfts.setdefault(exchange.trial.tier, []), measured.ttft_s)
+        insort(self._ttfts.setdefault(_kind(exchange), []), measured.ttft_s)
 
     def remember_wave(self, members: Sequence[Exchange], *, restarted: bool) -> None:
         """The same for a wave, first exchange first. Its TTFTs are those of a loaded server: no request
@@ -98,7 +111,7 @@ class RouteHistory:
         """The prompt is in the cache again, whatever became of its cold exchange."""
         if exchange.failure is None:
             prompt = self._prompts.setdefault(exchange.prompt.sha256, _Prompt())
-            prompt.succeeded, prompt.epoch = True, self._epoch
+            prompt.succeeded, prompt.epoch, prompt.tokens = True, self._epoch, exchange.prompt.tokens
 
     def turn_page(self, exchange: Exchange, *, restarted: bool) -> None:
         """Remember the latest page, and a restart within the exchange."""
@@ -117,6 +130,11 @@ class RouteHistory:
     def _old_starts(self) -> frozenset[float]:
         """Process starts seen before the present one."""
         return frozenset(self._starts[:-1])
+
+
+def _kind(exchange: Exchange) -> int | str:
+    """What cold prompts of like length have in common."""
+    return exchange.trial.chat or exchange.trial.tier
 
 
 def _middle(ordered: Sequence[float]) -> float | None:

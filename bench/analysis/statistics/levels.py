@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from bench.analysis.statistics import bootstrap
-from bench.analysis.statistics.cells import column, pooled, renamed, sound
+from bench.analysis.statistics.cells import column, is_turn, pooled, renamed, sound
 from bench.analysis.statistics.texts import Texts, told
 from bench.analysis.verdicts.firstreplay import is_first_miss
 from bench.records import Condition, Estimate, Level, Measurement
@@ -38,12 +38,12 @@ def levels(measurements: Iterable[Measurement]) -> list[Level]:
 def waves_by_level(measurements: Iterable[Measurement]) -> dict[Key, list[Wave]]:
     """All waves, valid or not, by level: tasks, tiers and conditions in order, routes as they appear.
 
-    Left out are rows of a table that say `concurrency` but not which of them ran together, and first
-    replays that missed as this server's first ones do.
+    Left out are rows of a table that say `concurrency` but not which of them ran together, first replays
+    that missed as this server's first ones do, and turns of chats.
     """
     cells: dict[Key, dict[tuple[str, str], Wave]] = {}
     for row in renamed(measurements):
-        if (row.concurrency > 1 and row.window is None) or is_first_miss(row):
+        if (row.concurrency > 1 and row.window is None) or is_first_miss(row) or is_turn(row):
             continue
         wave = row.window.id if row.window is not None else f"{row.trial_id}#{row.attempt}"
         key = (row.task, row.tier, pooled(row.condition), row.route, row.concurrency)

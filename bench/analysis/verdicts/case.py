@@ -19,6 +19,8 @@ class History(Struct, frozen=True, kw_only=True):
     """It did, and none of them succeeded."""
     cold_ttft_s: float | None = None
     cold_text: str | None = None
+    before_tokens: int | None = None
+    """Prompt tokens of the turn before; it is the "cold" one of a turn of a chat."""
     restarted_since_cold: bool = False
     tier_ttft_s: float | None = None
     """Median TTFT of earlier cold and salted exchanges of the tier that reused nothing."""

@@ -174,9 +174,9 @@ class Measurer:
         if drafted.draft_tokens is None and beside.drafted is not None:
             drafted = beside.drafted
         expected = beside.expected
-        if exchange.trial.condition == "replay" and beside.requests == 1:
-            prompt = tokens.prompt or exchange.prompt.tokens
-            expected = dialect.expected_cached(prompt, prompt, facts, declared)
+        if exchange.trial.follows and beside.requests == 1:
+            shared = exchange.prompt.shared or (tokens.prompt or exchange.prompt.tokens,) * 2
+            expected = _expected(shared, tokens.prompt or exchange.prompt.tokens, dialect, facts, declared)
         draft = Draft(
             exchange=exchange,
             deltas=deltas,
@@ -224,6 +224,20 @@ def measure_all(info: RunInfo, exchanges: Iterable[Exchange]) -> Iterator[Measur
         else:
             yield from measurer.skip(exchange)
     yield from measurer.end()
+
+
+def _expected(
+    shared: tuple[int, int],
+    prompt: int,
+    dialect: Dialect,
+    facts: ServerFacts,
+    declared: Speculation | None,
+) -> tuple[int, int] | None:
+    """Least and most tokens that a prompt reuses which has `shared` (least, most) ones in common with what
+    the server has computed."""
+    ends = [dialect.expected_cached(tokens, prompt, facts, declared) for tokens in shared]
+    known = [one for one in ends if one is not None]
+    return (known[0][0], known[-1][1]) if len(known) == len(ends) else None
 
 
 def dialect_of(exchange: Exchange) -> Dialect:

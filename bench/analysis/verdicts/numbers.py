@@ -97,6 +97,8 @@ def numbers_of(draft: Draft, source: str, order: int) -> Measurement:
         attempt=exchange.attempt,
         concurrency=trial.concurrency,
         stream=trial.stream,
+        chat=trial.chat,
+        turn=trial.turn,
         order=order,
         pair=exchange.prompt.sha256 or None,
         prompt_tokens=tokens.prompt,

@@ -1,6 +1,6 @@
 """The one table of verdict reasons: what is wrong, what to do, and what it does to a measurement.
 
-docs/verdicts.md is written from this table (`as_markdown`), and a test keeps the two equal.
+docs/verdicts.md is written from this table (`document.py`), and a test keeps the two equal.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ REASONS: dict[str, Entry] = {
     ),
     "cold_before_restart": _bad(
         "restart",
-        "The server restarted between the cold prompt and this replay.",
+        "The server restarted between the cold prompt and this replay, or between two turns of a chat.",
         "Plan the replay anew with a new cold prompt.",
     ),
     # --- condition held
@@ -177,7 +177,7 @@ REASONS: dict[str, Entry] = {
     ),
     "replay_missed": _bad(
         "condition",
-        "A replay reused less than the prefix cache should have given back.",
+        "A replay, or a turn of a chat, reused less than the prefix cache should have given back.",
         "Look for eviction (KV capacity), another slot or replica, or prefix caching switched off.",
     ),
     "first_replay_missed": _warn(
@@ -213,6 +213,12 @@ REASONS: dict[str, Entry] = {
         "condition",
         "Only TTFT tells that the condition held.",
         "Enable cached tokens in usage, or metrics, for a count.",
+    ),
+    "history_rewritten": _note(
+        "condition",
+        "The chat template does not repeat the turn before as it was (reasoning left out, other line ends).",
+        "Nothing is wrong: the rest is computed anew, by this template on any server. The turn is judged by "
+        "what both have in common.",
     ),
     "reuse_above_rule": _warn(
         "condition",
@@ -359,7 +365,7 @@ GROUPS: dict[str, str] = {
     "exclusive": "Did the server work for us alone?",
     "wave": "Did all requests of a wave come through together?",
     "restart": "Was it the same server throughout?",
-    "condition": "Did cold, salted or replay hold?",
+    "condition": "Did cold, salted, replay or turn hold?",
     "speculation": "Did the route speculate as declared?",
     "log": "What did the server's log say meanwhile?",
     "identities": "Do the counters add up?",
@@ -377,33 +383,3 @@ def sentence_of(reason: Reason) -> str:
     """The table's sentence with the figures of this case."""
     entry = REASONS[reason.id]
     return f"{entry.sentence} ({reason.detail})" if reason.detail else entry.sentence
-
-
-def as_markdown() -> str:
-    """The text of docs/verdicts.md."""
-    lines = [
-        "# Verdicts",
-        "",
-        "Every measurement carries a verdict: valid, or invalid with reasons. Invalid measurements stay in",
-        "the journal and in the footnotes of every table, never in a statistic; `ctxbench report --all`",
-        "shows them. This page is generated from `bench/analysis/verdicts/reasons.py`.",
-        "",
-        "- **invalidates**: the number does not enter any statistic; the trial is repeated with fresh salts.",
-        "- **warns**: the number is used and the warning shown with it.",
-        "- **informs**: nothing is wrong.",
-        "",
-    ]
-    for group, question in GROUPS.items():
-        lines += [
-            f"## {question}",
-            "",
-            "| reason | effect | what was seen | what to do |",
-            "|---|---|---|---|",
-        ]
-        lines += [
-            f"| `{name}` | {entry.effect} | {entry.sentence} | {entry.todo} |"
-            for name, entry in REASONS.items()
-            if entry.group == group
-        ]
-        lines.append("")
-    return "\n".join(lines)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from bench.analysis.verdicts.case import Case
@@ -14,6 +14,9 @@ _LARGEST_TWO_BLOCKS = 8_192
 """No known hybrid model needs more tokens than this for two cache blocks."""
 _LEAST_TTFT_S = 0.25
 """A cold TTFT below this is too short to tell reuse from a pause of either machine."""
+
+_ASKING_TOKENS = 16
+"""What a template puts behind the last message to ask for an answer, and may put otherwise before one."""
 
 State = Literal["held", "missed", "unprovable", "disagree", "unknown"]
 TimeSays = Literal["reused", "computed"]
@@ -34,7 +37,10 @@ def judge_reuse(case: Case, *, counters_ours: bool = True) -> Finding:
     disagreement = _counts_disagree(case) if counters_ours else None
     if disagreement:
         return Finding("disagree", (Reason(id="witnesses_disagree", detail=disagreement),))
-    return _replay(case) if case.exchange.trial.condition == "replay" else _cold(case)
+    if not case.exchange.trial.follows:
+        return _cold(case)
+    found = _replay(case)
+    return found._replace(reasons=(*found.reasons, *_rewritten(case)))
 
 
 def judge_wave_reuse(whole: Case, members: Sequence[Case], *, counters_ours: bool = True) -> list[Finding]:
@@ -81,6 +87,15 @@ def _replay(case: Case) -> Finding:
     if time is None and _part_of_cold(case) is not None:
         doubts.append(Reason(id="reuse_not_faster", detail=_count_and_time(case, cached)))
     return Finding("held", tuple(doubts))
+
+
+def _rewritten(case: Case) -> Iterator[Reason]:
+    """Of a turn of a chat: its template does not repeat the turn before as it was. What is left of it is all
+    that can be reused, and what this turn is judged by."""
+    shared, before = case.exchange.prompt.shared, case.history.before_tokens
+    if shared is not None and before is not None and before - shared[0] > _ASKING_TOKENS:
+        detail = f"{shared[0]:,} of the {before:,} tokens of the turn before stand at its front"
+        yield Reason(id="history_rewritten", detail=detail)
 
 
 def _cold(case: Case) -> Finding:

@@ -267,7 +267,7 @@ def _restart(case: Case) -> Iterator[Reason]:
     history = case.history
     if history.change is not None:
         yield Reason(id=history.change, detail=history.change_detail)
-    if case.exchange.trial.condition != "replay" or case.exchange.failure is not None:
+    if not case.exchange.trial.follows or case.exchange.failure is not None:
         return
     if history.cold_failed:
         yield Reason(id="no_cold")

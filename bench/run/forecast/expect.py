@@ -14,6 +14,7 @@ from bench.plan.trials import plan
 from bench.prompting.compose import Composer
 from bench.records import RunInfo, Suite, Trial
 from bench.run.forecast.calibrate import calibrate
+from bench.run.forecast.chats import expected_chats
 from bench.run.forecast.earlier import earlier_runs
 from bench.run.forecast.outlook import fitted, forecast
 from bench.run.order import Order
@@ -45,7 +46,7 @@ async def expect(
     models = earlier.models(suite)
     notes: list[str] = []
     if suite.budget_s is not None or order.calibrate:
-        tiers = sorted({trial.tier for trial in info.plan})
+        tiers = sorted({trial.tier for trial in info.plan if not trial.turn})
         for name, session in sessions.items():
             if not models[name].known:
                 done = await calibrate(suite, session, made[name], tiers)
@@ -70,13 +71,14 @@ class Planned(Struct, frozen=True, kw_only=True):
     """The expected wall time in words."""
 
 
-def planned(suite: Suite, *, results: Path, named: Sequence[Path] = ()) -> Planned:
-    """The plan as far as it is known without a server, with times from earlier runs.
+def planned(suite: Suite, *, results: Path, named: Sequence[Path] = (), folder: Path = Path()) -> Planned:
+    """The plan as far as it is known without a server, with times from earlier runs. `folder`: where the
+    suite's relative paths start.
 
     Raises `SuiteError` when the budget is too small, `JournalError` for a named run that is none.
     """
     declared = {route.name: route.drafter_limit for route in suite.routes if route.drafter_limit}
-    trials = plan(suite, declared)
+    trials = plan(suite, declared, expected_chats(suite, folder))
     models = earlier_runs(suite, results=results, named=named).models(suite)
     notes: list[str] = []
     open_limits = [r.name for r in suite.routes if r.speculation and r.name not in declared]

@@ -29,7 +29,7 @@ def outline(order: Order) -> list[str]:
     Raises `SuiteError` for a route that the suite does not have.
     """
     suite = only_routes(order.suite, order.routes)
-    plan = planned(suite, results=order.results, named=order.earlier)
+    plan = planned(suite, results=order.results, named=order.earlier, folder=order.folder)
     order_text = "routes take turns" if suite.interleave else "one route after another"
     lines = [f"suite {suite.name}: {len(plan.trials)} trials, {order_text}", *plan.notes, plan.text]
     for number, route in enumerate(suite.routes, 1):
@@ -98,5 +98,6 @@ def _trial_lines(suite: Suite, route: Route, plan: Sequence[Trial]) -> Iterator[
         if trial.stream > 1:
             continue  # told with the first of its wave
         together = f"{trial.concurrency} at once, each " if trial.stream else ""
-        lengths = f"{trial.tier:,} prompt tokens, {trial.output_tokens:,} output tokens"
+        about = "about " if trial.turn else ""
+        lengths = f"{about}{trial.tier:,} prompt tokens, {trial.output_tokens:,} output tokens"
         yield f"  {wave_name(trial)}: {together}{lengths}"

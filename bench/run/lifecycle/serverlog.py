@@ -60,16 +60,19 @@ class ServerLog:
         except BenchError as error:
             self._problem = str(error)
 
-    async def excerpt_for(self, exchange: Exchange) -> Exchange:
-        """The exchange with what the log said meanwhile. A log that cannot be read stops no run."""
+    async def excerpt_for(self, exchange: Exchange, *, counts_only: bool = False) -> Exchange:
+        """The exchange with what the log said meanwhile. A log that cannot be read stops no run.
+
+        `counts_only`: none of the log's own words are kept, since servers log what they are asked.
+        """
         await asyncio.sleep(_FLUSH_S)
         try:
-            found = await asyncio.to_thread(self._read, exchange)
+            found = await asyncio.to_thread(self._read, exchange, counts_only)
         except BenchError as error:
             found = LogExcerpt(problem=self._problem or str(error))
         return msgspec.structs.replace(exchange, log=found)
 
-    def _read(self, exchange: Exchange) -> LogExcerpt:
+    def _read(self, exchange: Exchange, counts_only: bool) -> LogExcerpt:
         excerpt = self._tail.excerpt(COUNTED_BYTES)
         tokens = exchange.usage.completion_tokens if exchange.usage else None
         analyser = LogAnalyser(output_tokens=tokens, requests=1, running=True)
@@ -77,14 +80,17 @@ class ServerLog:
         report = analyser.report()
         trial = exchange.trial.id.replace("/", "-")
         name = f"{_FOLDER}/{trial}-{exchange.purpose}{exchange.attempt}.txt"
-        unkept = self._store(name, excerpt)
+        unkept = None if counts_only else self._store(name, excerpt)
         return LogExcerpt(
-            file=None if unkept else name,
+            file=None if counts_only or unkept else name,
             lines=report.lines,
             omitted=excerpt.omitted,
             levels=report.levels,
             known=_known(report),
-            floods=tuple(f"{group.template[:160]}: {group.why}" for group in report.kind("flood")[:8]),
+            floods=tuple(
+                f"{'a line' if counts_only else group.template[:160]}: {group.why}"
+                for group in report.kind("flood")[:8]
+            ),
             problem=self._problem or unkept or (_REPLACED if excerpt.rotated else None),
         )
 

@@ -24,6 +24,7 @@ from bench.plan.trials import side_tiers
 from bench.records import ClientHealth, Suite
 from bench.run.lifecycle.serverlog import log_source
 from bench.run.preflight import probe as probing
+from bench.run.preflight.chats import chat_findings
 from bench.run.preflight.limits import over_limit_problem
 from bench.run.preflight.probe import Probe
 from bench.run.session import Session
@@ -81,6 +82,7 @@ async def check_route(suite: Suite, session: Session, *, folder: Path) -> list[C
         *_over_limit(suite, session),
         *_cache(suite, session),
         *_speculation(session),
+        *await _chats(suite, session, folder),
     ]
     if await probing.busy(session):
         text = "the server is still working for somebody: wait until it is idle, or keep others away"
@@ -308,6 +310,14 @@ def _cache(suite: Suite, session: Session) -> Iterable[Check]:
                 "tokens): its replays will be unprovable"
             )
             yield Check(route=name, name="cache", state="warn", text=text)
+
+
+async def _chats(suite: Suite, session: Session, folder: Path) -> list[Check]:
+    """Whether every recorded chat can be sent to its end, and its reuse be proven."""
+    return [
+        Check(route=session.route.name, name="chats", state=state, text=text, fault=fault)
+        for state, fault, text in await chat_findings(suite, session, folder)
+    ]
 
 
 def _speculation(session: Session) -> Iterable[Check]:

@@ -159,7 +159,13 @@ async def _told_tokens(session: Session) -> int | None:
 
 
 async def server_count(session: Session, messages: list[dict[str, str]]) -> int | None:
-    """Tokens of a chat by the server's own tokenizer, template included; `None`: it has none to ask.
+    """How many tokens `server_ids` gives."""
+    ids = await server_ids(session, messages)
+    return None if ids is None else len(ids)
+
+
+async def server_ids(session: Session, messages: list[dict[str, str]]) -> list[int] | None:
+    """Token ids of a chat by the server's own tokenizer, template included; `None`: it has none to ask.
 
     Raises `EngineError` when it does not answer.
     """
@@ -172,7 +178,7 @@ async def server_count(session: Session, messages: list[dict[str, str]]) -> int 
         answer = await session.client.post_json(
             session.root + step.path, step.body_after(answer), timeout_s=_TOKENIZE_TIMEOUT_S
         )
-    return len(session.dialect.read_tokens(answer))
+    return session.dialect.read_tokens(answer)
 
 
 async def _keep_nothing(name: str, page: str) -> str:

@@ -13,6 +13,7 @@ from bench.records import RunInfo, ServerFacts, Suite, Trial
 from bench.run.forecast.expect import expect
 from bench.run.lifecycle.stage import Stage
 from bench.run.order import Order, only_routes
+from bench.run.preflight.chats import counted_chats
 from bench.run.preflight.checks import Check, check_client, check_disk, check_route, refused
 from bench.run.preflight.probe import server_count
 from bench.run.progress import Progress
@@ -73,8 +74,9 @@ async def _route(
 
 
 async def _time(order: Order, suite: Suite, stage: Stage) -> list[Check]:
-    info = describe(order, suite, stage.sessions, path=Path("check"))
     try:
+        chats = await counted_chats(suite, next(iter(stage.sessions.values())), order.folder)
+        info = describe(order, suite, stage.sessions, path=Path("check"), chats=chats)
         expected = await expect(order, info, stage.sessions, stage.composers)
     except BenchError as error:
         return [refused("", "time", error)]
@@ -96,7 +98,7 @@ async def _prompts(info: RunInfo, session: Session, composer: Composer) -> Check
     That also takes a body as large as any trial's past whatever stands between.
     """
     name, identity = session.route.name, composer.tokenizer.identity
-    mine = [trial for trial in info.plan if trial.route == name]
+    mine = [trial for trial in info.plan if trial.route == name and not trial.turn]
     longest = max(mine, key=lambda trial: trial.tier)
     told = await _longest(session, composer, longest)
     if told is not None and told != longest.tier:

@@ -1,0 +1,195 @@
+"""Sends single requests and waves, with everything that belongs to each: its start in the journal before
+it, its record there after it, and a look at its server where it failed.
+
+What to send, and in which order, is for others to know: `runner.py`, and `chats.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from bench.analysis.verdicts.waves import as_one
+from bench.errors import EngineError
+from bench.plan.trials import pair_key
+from bench.prompting.compose import Composer, Prompt
+from bench.records import Event, Exchange, RunInfo, Trial
+from bench.run.blame import is_servers_fault
+from bench.run.books import Books
+from bench.run.exchange import Exchanger, NotIdle, utc_now
+from bench.run.forecast.outlook import SHORT_WARMUP
+from bench.run.ledger import STARTED
+from bench.run.lifecycle.care import Caretaker
+from bench.run.lifecycle.stage import Stage
+from bench.run.private import without_words
+from bench.run.progress import Progress
+from bench.run.reset import RESET, probe_tokens, proof, reset_cache
+from bench.run.wave import Member, uncut
+
+Purpose = Literal["trial", "warmup", "prime"]
+Wave = tuple[Trial, ...]
+"""Trials that are sent together; most often one alone."""
+
+
+class Sender:
+    """The requests of one run in progress."""
+
+    def __init__(self, info: RunInfo, stage: Stage, progress: Progress, books: Books) -> None:
+        self._suite = info.suite
+        self._stage = stage
+        self._progress = progress
+        self._books = books
+        self._ledger = books.ledger
+        self._warm: set[str] = set()
+        self.exchanger = Exchanger(books.store_page, progress)
+        self.care = Caretaker(stage, self.exchanger, progress, books.note)
+
+    def pair(self, trial: Trial) -> str:
+        """Routes with equal keys are sent the same prompts."""
+        return pair_key(self._suite, self._suite.route(trial.route))
+
+    def next_attempt(self, wave: Wave) -> int:
+        """The same for all of a wave; one that was cut off while its start was noted may count unequally."""
+        return max(self._ledger.next_attempt(trial) for trial in wave)
+
+    async def find_again(self) -> None:
+        """Looks once for routes that were lost; those found want warming up."""
+        self._warm -= await self.care.find_again()
+
+    @contextlib.contextmanager
+    def counting(self, composer: Composer) -> Iterator[None]:
+        """Composing with a server's own tokenizer is waiting for that server's /tokenize."""
+        started = time.monotonic()
+        yield
+        if composer.tokenizer.identity.kind == "server":
+            self.exchanger.server_s += time.monotonic() - started
+
+    async def warm_up(self, route: str) -> None:
+        """One unmeasured prompt of other text, once a session."""
+        if self._suite.warmup == "none" or route in self._warm or route in self.care.lost:
+            return
+        self._warm.add(route)
+        longest = max(self._suite.tiers)
+        tokens = longest if self._suite.warmup == "tier" else min(SHORT_WARMUP, longest // 2)
+        trial = Trial(
+            id=f"{route}/warmup", route=route, tier=tokens, condition="cold", repeat=0, output_tokens=8
+        )
+        attempt = self._ledger.next_attempt(trial)
+        composer, pair = self._stage.composers[route], self.pair(trial)
+        async with self.sheltered(route):
+            prompt = await asyncio.to_thread(composer.compose_warmup, tokens, number=attempt, pair=pair)
+            await self.send(trial, prompt, attempt, "warmup")
+
+    @contextlib.asynccontextmanager
+    async def sheltered(self, route: str) -> AsyncIterator[None]:
+        """What a server does that cannot even be sent to ends no more than the route's turn."""
+        try:
+            yield
+        except NotIdle as error:
+            await self.care.leave_busy(route, error)
+        except EngineError as error:  # prompts may need the server's own tokenizer
+            if await self.care.see_to_tokenizer(route, error):
+                self._warm.discard(route)
+                await self.warm_up(route)
+
+    async def reset_cache(self, route: str) -> None:
+        """Where the route asks for it: empties the server's cache, and proves it with a probe prompt."""
+        session = self._stage.sessions[route]
+        if session.route.reset is None:
+            return
+        tokens = probe_tokens(session.facts, max(self._suite.tiers))
+        trial = Trial(
+            id=f"{route}/reset", route=route, tier=tokens, condition="cold", repeat=0, output_tokens=2
+        )
+        attempt, pair = self._ledger.next_attempt(trial), f"reset {self.pair(trial)}"
+        composer = self._stage.composers[route]
+        prompt = await asyncio.to_thread(composer.compose_warmup, tokens, number=attempt, pair=pair)
+        first = await self.send(trial, prompt, attempt, "warmup")
+        if route in self.care.lost:
+            return
+        refused = await reset_cache(session)
+        again = await self.send(trial, prompt, self._ledger.next_attempt(trial), "warmup")
+        # A probe that was never computed proves nothing when it is computed later.
+        proven, detail = proof(again if first.failure is None else first, session.dialect)
+        proven = False if refused else proven
+        data: dict[str, object] = {"route": route, "accepted": refused is None, "proven": proven}
+        await self._books.note(RESET, message=refused or detail, data=data)
+        if not proven:
+            self._progress.notes.append(f"route {route}: the cache reset is not proven: {refused or detail}")
+
+    async def send_wave(
+        self, wave: Wave, prompts: Sequence[Prompt], attempt: int, purpose: Purpose
+    ) -> list[Exchange]:
+        """The exchanges of trials that are sent together, or of one that is sent alone."""
+        if wave[0].concurrency == 1:
+            return [await self.send(wave[0], prompts[0], attempt, purpose)]
+        await self._begin(wave, attempt, purpose)
+        members = [Member(trial=trial, prompt=prompt) for trial, prompt in zip(wave, prompts, strict=True)]
+        log = self._stage.logs.get(wave[0].route)
+        if log is not None:
+            await log.mark()
+        found = await self.exchanger.perform_wave(
+            self._stage.sessions[wave[0].route], members, attempt, purpose
+        )
+
+        async def kept() -> None:
+            if log is not None:
+                whole = await log.excerpt_for(as_one(found))
+                found[0] = msgspec.structs.replace(found[0], log=whole.log)
+            await self._keep(found)
+
+        _, interrupted = await uncut(kept())
+        if interrupted or self.exchanger.interrupted:
+            raise asyncio.CancelledError  # it was held back until the exchanges were in the journal
+        failed = (one for one in found if one.failure is not None)
+        at_fault = (one for one in found if one.failure is not None and is_servers_fault(one.failure))
+        await self._look_after(next(at_fault, next(failed, found[0])), wave)
+        return found
+
+    async def send(self, trial: Trial, prompt: Prompt, attempt: int, purpose: Purpose) -> Exchange:
+        """One exchange, in the journal before this returns, also when it was cut off. A turn of a chat is
+        kept without words, unless the suite keeps texts; what is returned has them."""
+        await self._begin([trial], attempt, purpose)
+        session = self._stage.sessions[trial.route]
+        log = self._stage.logs.get(trial.route)
+        if log is not None:
+            await log.mark()
+        exchange = await self.exchanger.perform(session, prompt, trial, attempt, purpose)
+        personal = trial.turn > 0 and not self._suite.prompt.keep_text
+        if log is not None:
+            exchange = await log.excerpt_for(exchange, counts_only=personal)
+        kept = without_words(exchange) if personal else exchange
+        await self._keep([kept])
+        if exchange.failure and exchange.failure.kind == "cancelled":
+            raise asyncio.CancelledError  # it was held back until the exchange was in the journal
+        await self._look_after(kept, [trial])
+        return exchange
+
+    async def _begin(self, trials: Sequence[Trial], attempt: int, purpose: Purpose) -> None:
+        """Shows what begins, and notes the attempt of each: a cut-off one has used up its salt."""
+        self._progress.begin(trials[0], time.monotonic_ns())
+        expected_s = self._books.outlook.ttft_s(trials[0])
+        # Of a wave, its last: prompts may be taken one after another.
+        self._progress.expected_ttft_s = None if expected_s is None else expected_s * len(trials)
+        at = utc_now()
+        await self._books.append(
+            [
+                Event(name=STARTED, at=at, data={"trial": trial.id, "attempt": attempt, "purpose": purpose})
+                for trial in trials
+            ]
+        )
+
+    async def _look_after(self, exchange: Exchange, trials: Sequence[Trial]) -> None:
+        """After every exchange: sees to its server, and warms it up when it may be another one now."""
+        if await self.care.see_to(exchange, trials):
+            self._warm.discard(exchange.trial.route)
+            await self.warm_up(exchange.trial.route)
+
+    async def _keep(self, exchanges: Sequence[Exchange]) -> None:
+        await self._books.append(exchanges)
+        self._books.show_done()
