@@ -54,7 +54,7 @@ def plan(suite: Path, earlier: tuple[Path, ...], results: Path, json: bool) -> N
     from bench.run.order import read_usable
 
     checked, _ = read_usable(suite)
-    found = planned(checked, results=results, named=earlier)
+    found = planned(checked, results=results, named=earlier, folder=suite.parent)
     if json:
         import msgspec
 

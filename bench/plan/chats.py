@@ -24,6 +24,8 @@ class ChatPlan(Struct, frozen=True, kw_only=True):
     """Of the chat."""
     tokens: tuple[int, ...]
     """Prompt tokens of each turn, as far as they are known before they are sent."""
+    pauses_s: tuple[float, ...] = ()
+    """Before each turn; empty: none."""
 
 
 def turns(suite: Suite, route: Route, number: int, chat: ChatPlan, repeat: int) -> Iterator[Trial]:
@@ -40,6 +42,7 @@ def turns(suite: Suite, route: Route, number: int, chat: ChatPlan, repeat: int) 
             chat=chat.name,
             turn=turn,
             shared=min(before, tokens),
+            pause_s=chat.pauses_s[turn - 1] if chat.pauses_s else 0.0,
         )
 
 

@@ -104,7 +104,7 @@ def estimate_trial(trial: Trial, model: RouteModel | None, *, overhead_s: float)
         span.append(_ttft(model.law, trial.tier, 0) * model.scale if trial.replay <= 1 else ttft)
     decoding = _decode_s(model, trial)
     # Of a wave: its prompts one after another, then one decode and one overhead, which they share.
-    rest = (_around_s(model, overhead_s) + (decoding or 0.0)) / trial.concurrency
+    rest = trial.pause_s + (_around_s(model, overhead_s) + (decoding or 0.0)) / trial.concurrency
     if decoding is None and trial.output_tokens > 1:
         basis += "; decode speed not known"
     return TrialEstimate(

@@ -39,6 +39,8 @@ class Trial(Struct, frozen=True, kw_only=True):
     """Condition `turn`: which one of the chat, from 1."""
     shared: int = 0
     """Condition `turn`: tokens that the turn before should leave in the cache, as planned."""
+    pause_s: float = 0.0
+    """Condition `turn`: how long is waited before it, as the user did then."""
 
     @property
     def follows(self) -> bool:

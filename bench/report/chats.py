@@ -79,10 +79,7 @@ def _figures(turn: ChatTurn) -> tuple[str, ...]:
     reuse = QUANTITIES["prefix_reuse"].definition
     return (
         _count(turn.prompt_tokens, f"{QUANTITIES['prompt_tokens'].definition} {sample}"),
-        Told(
-            _share(turn.cached_tokens, turn.prompt_tokens),
-            f"{QUANTITIES['prefix_reuse'].definition} {sample}",
-        ),
+        Told(_share(turn.cached_tokens, turn.prompt_tokens), f"{reuse} {sample}"),
         MISSING if first else Told(_share(turn.expected_cached, turn.prompt_tokens), f"{_DUE} {sample}"),
         _number(turn.ttft_s, f"{QUANTITIES['ttft_s'].definition} {sample}"),
         _number(turn.decode_tok_s, f"{QUANTITIES['decode_tok_s'].definition} {sample}"),

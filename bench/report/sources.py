@@ -19,7 +19,7 @@ ENVIRONMENT = "Read by this client on its own machine when the run began; record
 PLANNED = "Prompt length the suite asks for, template included; what the server counted stands under prompt."
 CONDITION = (
     "cold: never seen by this server; salted: the same behind another salt; replay: sent before, 1 for the "
-    "first time, 2+ for later ones."
+    "first time, 2+ for later ones; turn: one of a recorded chat, behind the ones before it."
 )
 EXCLUDED = "Measurements of the cell whose verdict is invalid, of all; the reasons stand under Excluded."
 EXCLUDED_LINE = (

@@ -19,7 +19,7 @@ from bench.prompting.conversation import Conversation, TurnPrompt, messages_at, 
 from bench.records import Exchange, RunInfo, Trial
 from bench.run.forecast.chats import uses_own_answers
 from bench.run.lifecycle.stage import Stage
-from bench.run.preflight.probe import server_ids
+from bench.run.preflight.chats import chat_ids
 from bench.run.progress import Progress
 from bench.run.sender import Purpose, Sender
 
@@ -100,7 +100,7 @@ class ChatSender:
         self._progress.enter("composing", time.monotonic_ns())
         started = time.monotonic()
         messages = messages_at(said.chat, trial.turn, salt=said.salt, answers=said.answers)
-        ids = await server_ids(self._stage.sessions[trial.route], messages)
+        ids = await chat_ids(self._stage.sessions[trial.route], messages)
         self._sender.exchanger.server_s += time.monotonic() - started
         if ids is None:  # refused before the run began, but for a server that is another one now
             raise EngineError(f"route {trial.route}: the server does not count chats any more")

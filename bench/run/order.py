@@ -58,5 +58,8 @@ def read_usable(path: Path) -> tuple[Suite, str]:
             load_task(task, path.parent)
     except SuiteError as error:
         raise SuiteError(f"{path}: [prompt] {error}") from error
-    chats_of(suite, path.parent)
+    try:
+        chats_of(suite, path.parent)
+    except SuiteError as error:
+        raise SuiteError(f"{path}: [chats] {error}") from error
     return suite, text

@@ -70,7 +70,7 @@ def _replay(case: Case) -> Finding:
     if case.expected is not None and case.expected[1] == 0 and not cached:
         return Finding("unprovable", (Reason(id="reuse_unprovable", detail=_rule(case)),))
     if cached is None:
-        return _by_time(time, "replay_missed", hit_is_good=True)
+        return _by_time(time, _missed(case), hit_is_good=True)
     least, most = case.expected if case.expected is not None else (case.prompt_tokens // 2, None)
     if cached < least or (least == 0 and cached == 0):
         if least == 0 or (case.expected is None and case.prompt_tokens < _LARGEST_TWO_BLOCKS):
@@ -78,7 +78,7 @@ def _replay(case: Case) -> Finding:
         if time == "reused" and not _counted_twice(case):
             return _time_disagrees(case, cached)
         detail = f"{cached:,} of {case.prompt_tokens:,} tokens cached, {_rule(case)}"
-        return Finding("missed", (Reason(id="replay_missed", detail=detail),))
+        return Finding("missed", (Reason(id=_missed(case), detail=detail),))
     if time == "computed":
         return _time_disagrees(case, cached)
     doubts = []
@@ -87,6 +87,10 @@ def _replay(case: Case) -> Finding:
     if time is None and _part_of_cold(case) is not None:
         doubts.append(Reason(id="reuse_not_faster", detail=_count_and_time(case, cached)))
     return Finding("held", tuple(doubts))
+
+
+def _missed(case: Case) -> str:
+    return "turn_missed" if case.exchange.trial.turn else "replay_missed"
 
 
 def _rewritten(case: Case) -> Iterator[Reason]:

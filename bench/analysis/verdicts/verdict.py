@@ -33,6 +33,7 @@ _LEAST_HELD_S = 0.05
 """An answer that took the server less than this may well be read in one go."""
 _NOT_OURS = ("foreign_traffic", "restart", "replicas")
 """With these, counters are no witness of what ours reused."""
+_MISSED = ("replay_missed", "turn_missed")
 _NO_COLD = ("no_cold", "cold_before_restart")
 
 
@@ -104,7 +105,7 @@ def _all_or_none(members: Sequence[Case], verdicts: list[Verdict]) -> list[Verdi
 
 def _without_miss(reuse: ReuseFinding) -> ReuseFinding:
     """A miss is no finding of its own where the cold prompt was not there."""
-    return reuse._replace(reasons=tuple(r for r in reuse.reasons if r.id != "replay_missed"))
+    return reuse._replace(reasons=tuple(r for r in reuse.reasons if r.id not in _MISSED))
 
 
 def verdict_of(reasons: list[Reason], **states: str) -> Verdict:

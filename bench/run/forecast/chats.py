@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.errors import SuiteError
 from bench.plan.chats import MOST_TURNS, ChatPlan
-from bench.prompting.conversation import Conversation, load_chats
+from bench.prompting.conversation import Conversation, load_chats, think_time
 from bench.records import RunInfo, Suite
 
 _CHARACTERS, _AROUND = 4.0, 8
@@ -21,7 +21,7 @@ def chats_of(suite: Suite, folder: Path) -> list[Conversation]:
     turns = sum(chat.turns for chat in chats)
     if turns > MOST_TURNS:
         raise SuiteError(
-            f"[chats] files hold {len(chats):,} chats with {turns:,} turns, and {MOST_TURNS:,} are sent at "
+            f"files: they hold {len(chats):,} chats with {turns:,} turns, and {MOST_TURNS:,} are sent at "
             "most: lower most_chats or most_turns"
         )
     return chats
@@ -60,8 +60,11 @@ def planned_chat(suite: Suite, chat: Conversation, counted: int | None) -> ChatP
     lengths = [totals[place + 1] for place in ends]
     scale = 1.0 if counted is None else counted / lengths[-1]
     answer = suite.output_tokens if own else 0
+    think = suite.chats.think if suite.chats else 0.0
+    pauses = tuple(think_time(chat, turn, think) or 0.0 for turn in range(1, chat.turns + 1))
     return ChatPlan(
         name=chat.name,
+        pauses_s=pauses,
         sha256=chat.sha256,
         tokens=tuple(ceil(length * scale - 1e-9) + turn * answer for turn, length in enumerate(lengths)),
     )

@@ -13,10 +13,12 @@ from typing import Literal
 from bench.errors import EngineError, SuiteError
 from bench.plan.chats import ChatPlan
 from bench.prompting.conversation import messages_at
+from bench.prompting.template import Message
 from bench.records import Suite
 from bench.run.forecast.chats import chats_of, planned_chat, uses_own_answers
-from bench.run.preflight.probe import server_count
+from bench.run.preflight.probe import server_ids
 from bench.run.session import Session
+from bench.wire.failures import StatusError
 
 Finding = tuple[Literal["ok", "warn", "fail"], Literal["suite", "engine"], str]
 """State, whose fault it is, and what was found."""
@@ -33,14 +35,27 @@ async def counted_chats(suite: Suite, session: Session, folder: Path) -> tuple[C
     found = []
     for chat in await asyncio.to_thread(chats_of, suite, folder):
         answers = ["." for _ in range(chat.turns)] if uses_own_answers(suite) else None
-        counted = await server_count(session, messages_at(chat, chat.turns, salt=_SALT, answers=answers))
-        if counted is None:
+        ids = await chat_ids(session, messages_at(chat, chat.turns, salt=_SALT, answers=answers))
+        if ids is None:
             raise SuiteError(
                 f"route {session.route.name}: this server cannot tell how many tokens a chat has (vLLM and "
                 "llama.cpp can), so no turn's reuse could be proven: leave [chats] out"
             )
-        found.append(planned_chat(suite, chat, counted))
+        found.append(planned_chat(suite, chat, len(ids)))
     return tuple(found)
+
+
+async def chat_ids(session: Session, messages: list[Message]) -> list[int] | None:
+    """Token ids of a chat by the server's own tokenizer; `None`: it has none for chats.
+
+    Raises `EngineError` when it does not answer. What a server says of a request it refuses may be the chat
+    itself, so that is left out.
+    """
+    try:
+        return await server_ids(session, messages)
+    except StatusError as error:
+        message = f"route {session.route.name}: its tokenizer answers a chat with HTTP {error.status}"
+        raise StatusError(message, error.status) from None
 
 
 async def chat_findings(suite: Suite, session: Session, folder: Path) -> list[Finding]:
