@@ -16,11 +16,12 @@ def without_words(exchange: Exchange) -> Exchange:
 
     Stamps, counts and the kind of a failure stay, so it is measured and judged like any other.
     """
-    failure = None if exchange.failure is None else _without_words(exchange.failure)
+    failure = None if exchange.failure is None else wordless(exchange.failure)
     return msgspec.structs.replace(exchange, text="", reasoning="", tool_text="", failure=failure)
 
 
-def _without_words(failure: Failure) -> Failure:
+def wordless(failure: Failure) -> Failure:
+    """The failure without what the server said; whose fault it was can still be told."""
     code = failure.status if failure.kind == "status" else status_in(failure.body or "")
     message = failure.message
     if failure.kind in _SAYS:

@@ -10,7 +10,10 @@ import pytest
 
 from bench.errors import SuiteError
 from bench.prompting.conversation import (
+    MOST_THINK_S,
     Conversation,
+    first_turns,
+    load_chats,
     load_conversations,
     messages_at,
     parse_conversations,
@@ -18,6 +21,7 @@ from bench.prompting.conversation import (
     turn_prompt,
 )
 from bench.prompting.tokens import Tokenizer
+from bench.records import ChatSettings
 
 Make = Callable[[str], tuple[Tokenizer, Any]]
 
@@ -151,3 +155,46 @@ def test_malformed_and_hostile_exports_are_refused_with_their_place(raw: bytes, 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SuiteError, match="cannot be read: No such file"):
         load_conversations(tmp_path / "none.jsonl")
+
+
+def without_answers(messages: list[dict[str, str]]) -> list[int]:
+    """A template that leaves earlier answers out, as some do with reasoning; a token a character."""
+    kept = [m["content"] for m in messages if m["role"] != "assistant"]
+    return [ord(character) for character in "|".join(kept) + "?"]
+
+
+def test_what_a_template_rewrites_is_not_counted_as_shared() -> None:
+    chat = ten_turns()
+    first = turn_prompt(chat, 1, salt="s", count_chat=without_answers)
+    second = turn_prompt(chat, 2, salt="s", count_chat=without_answers, previous=first)
+    # All of the first turn but the mark that asks for its answer.
+    assert second.shared == first.prompt.recipe.tokens - 1
+    assert second.prompt.recipe.shared == (second.shared, second.shared)
+    assert second.prompt.recipe.follows == first.prompt.recipe.sha256
+    assert (first.prompt.recipe.follows, first.prompt.recipe.shared) == (None, None)
+
+
+def test_a_pause_is_waited_for_no_longer_than_ten_minutes() -> None:
+    turn = turn_prompt(ten_turns(), 2, salt="s", count_chat=lambda m: 5, think=1000.0)
+    assert turn.think_s == MOST_THINK_S == 600
+
+
+def test_only_as_many_turns_and_chats_are_taken_as_are_wanted(tmp_path: Path) -> None:
+    chat = ten_turns()
+    short = first_turns(chat, 3)
+    assert (short.turns, short.sha256) == (3, chat.sha256)
+    assert short.messages == chat.messages[: 1 + 2 + 2 + 1]  # system, two turns with answers, a third
+    assert first_turns(chat, None) == first_turns(chat, 10) == chat
+    lines = [json.dumps({"messages": [{"role": "user", "content": f"number {n}"}]}) for n in range(3)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    (tmp_path / "b.jsonl").write_text(lines[0])
+    asked = ChatSettings(files=("a.jsonl", "b.jsonl"))
+    assert [c.name for c in load_chats(asked, tmp_path)] == [
+        "a.jsonl line 1",
+        "a.jsonl line 2",
+        "a.jsonl line 3",
+        "b.jsonl line 1",
+    ]
+    two = load_chats(ChatSettings(files=asked.files, most_chats=2, most_turns=1), tmp_path)
+    assert [c.name for c in two] == ["a.jsonl line 1", "a.jsonl line 2"]
+    assert load_chats(None, tmp_path) == []

@@ -183,8 +183,8 @@ REASONS: dict[str, Entry] = {
     "turn_missed": _bad(
         "condition",
         "A turn of a chat reused less than the turn before it should have left in the cache.",
-        "Look for eviction (KV capacity), another slot or replica, or prefix caching switched off. With MTP on "
-        "vLLM's hybrid models every turn may miss, as first replays do (vllm#53504).",
+        "Look for eviction (KV capacity), another slot or replica, or prefix caching switched off. With MTP "
+        "on vLLM's hybrid models every turn may miss, as first replays do (vllm#53504).",
     ),
     "first_replay_missed": _warn(
         "condition",
