@@ -11,7 +11,7 @@ import pytest
 
 from bench.cli.options import as_markdown, commands
 from bench.plan.suite import RouteTable, SuiteTable, parse_suite
-from bench.records import PromptSettings, RequestSettings, RouteServer, Timeouts
+from bench.records import ChatSettings, PromptSettings, RequestSettings, RouteServer, Timeouts
 from bench.resources import shipped
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,6 +63,7 @@ def test_the_page_of_options_is_what_the_commands_say() -> None:
     [
         ("[suite]", SuiteTable, set()),
         ("[prompt]", PromptSettings, set()),
+        ("[chats]", ChatSettings, set()),
         ("[[route]]", RouteTable, set()),
         ("[route.server]", RouteServer, set()),
         ("[request]", RequestSettings, {"timeouts"}),
