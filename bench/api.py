@@ -26,6 +26,7 @@ from bench.analysis.decisions.crossover import crossovers, one_way
 from bench.analysis.decisions.verified import Verified, verified
 from bench.analysis.decisions.winner import WinnerMap, winner_map
 from bench.analysis.statistics.arrival import arrival
+from bench.analysis.statistics.chats import chats, planned_turns
 from bench.analysis.statistics.compare import compare
 from bench.analysis.statistics.curves import Arrival, curve_key
 from bench.analysis.statistics.levels import levels
@@ -35,6 +36,7 @@ from bench.analysis.verdicts.measure import measure_all
 from bench.errors import SuiteError
 from bench.journal import FOLLOW_UP, read_entries, read_info
 from bench.records import (
+    Chat,
     Comparison,
     Crossover,
     Estimate,
@@ -149,6 +151,10 @@ class Run:
         """Throughput, percentiles, acceptance and reuse at each level of concurrency; empty where
         requests were sent one at a time."""
         return levels(self.measurements)
+
+    def chats(self) -> list[Chat]:
+        """Recorded chats, turn by turn and as a whole, on each route; empty where none was sent."""
+        return chats(self.measurements, planned_turns(self.info.plan))
 
     def prefill_laws(self) -> list[PrefillLaw]:
         """TTFT over prompt length, for the routes with two tiers or more."""

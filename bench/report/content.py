@@ -200,7 +200,7 @@ def assemble(
     from bench.analysis.decisions.reused import reused_crossovers
     from bench.analysis.statistics.answers import equivalences, needle_scores
     from bench.analysis.statistics.cells import alone, is_turn
-    from bench.analysis.statistics.chats import chats
+    from bench.analysis.statistics.chats import chats, planned_turns
     from bench.analysis.statistics.compare import compare
     from bench.analysis.statistics.levels import levels
     from bench.analysis.statistics.summary import summarise
@@ -226,21 +226,13 @@ def assemble(
         waves=tuple(one for one in found if one.concurrency > 1),
         levels=tuple(levels(found)),
         turns=tuple(one for one in found if is_turn(one)),
-        chats=tuple(chats(found, _planned_turns(runs))),
+        chats=tuple(chats(found, planned_turns(trial for run in runs for trial in run.info.plan))),
     )
 
 
 def _sorted(found: list[Crossover]) -> list[Crossover]:
     """By task, tier and condition; within a cell in the order they came."""
     return sorted(found, key=lambda one: (one.task, one.tier, one.condition))
-
-
-def _planned_turns(runs: Sequence[Run]) -> dict[str, int]:
-    """Turns of each recorded chat, whether they were measured or not."""
-    planned: dict[str, int] = {}
-    for trial in (trial for run in runs for trial in run.info.plan if trial.chat):
-        planned[trial.chat] = max(planned.get(trial.chat, 0), trial.turn)
-    return planned
 
 
 def choose_base(runs: Sequence[Run], measurements: Iterable[Measurement]) -> str | None:

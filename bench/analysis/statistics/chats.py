@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from bench.analysis.statistics.cells import is_turn, renamed, sound
-from bench.records import Chat, ChatTurn, Measurement
+from bench.records import Chat, ChatTurn, Measurement, Trial
 
 
 def chats(measurements: Iterable[Measurement], planned: Mapping[str, int] | None = None) -> list[Chat]:
@@ -29,6 +29,15 @@ def chats(measurements: Iterable[Measurement], planned: Mapping[str, int] | None
         groups.setdefault((row.chat, route), []).append(row)
     lengths = {**longest, **(planned or {})}
     return [_chat(name, route, own, lengths[name]) for (name, route), own in groups.items()]
+
+
+def planned_turns(plan: Iterable[Trial]) -> dict[str, int]:
+    """Turns of each chat in a plan, whether they were measured or not."""
+    found: dict[str, int] = {}
+    for trial in plan:
+        if trial.chat:
+            found[trial.chat] = max(found.get(trial.chat, 0), trial.turn)
+    return found
 
 
 def _chat(name: str, route: str, rows: Sequence[Measurement], turns: int) -> Chat:

@@ -28,7 +28,7 @@ _SALT = "river lantern harbour archive engine valley market"
 
 
 async def counted_chats(suite: Suite, session: Session, folder: Path) -> tuple[ChatPlan, ...]:
-    """The same once a server has counted the last turn of each.
+    """How long the turns of a suite's chats become, once a server has counted the last turn of each.
 
     Raises `SuiteError` where it counts no chats, `EngineError` when it does not answer.
     """
