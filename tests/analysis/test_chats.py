@@ -102,9 +102,10 @@ def test_routes_and_chats_are_told_apart() -> None:
 
 
 def test_nothing_else_takes_a_turn_for_a_prompt_of_a_tier() -> None:
-    tiers = [cold(tier, tier / 1000, route) for route in "ab" for tier in (100, 1000)]
-    turns = [row(turn, 0.5, route=route, tier=1000) for route in "ab" for turn in (1, 2)]
-    turns.append(row(1, 0.5, tier=1000 + 1))  # near enough to a tier to be merged with it
+    tiers = [cold(tier, tier / 1000, route) for route in "ab" for tier in (100, 100_000)]
+    turns = [row(turn, 0.5, route=route, tier=100) for route in "ab" for turn in (1, 2)]
+    # Near enough to a tier to be taken for it, and more often there.
+    turns += [row(1, 0.5, tier=100_001, repeat=repeat) for repeat in range(9)]
     every = [*turns, *tiers, *turns]
     assert not any(map(usable, turns)) and alone(every) == tiers and labelled(every) == labelled(tiers)
     assert [one.tier for one in renamed(every) if one.turn == 0] == [one.tier for one in tiers]
