@@ -109,7 +109,7 @@ def test_a_turn_is_expected_to_compute_what_is_new_to_decode_and_to_wait_first()
     # 1 ms a token: 250 tokens, 100 of them cached.
     model = structs.replace(learn("a", [known(1000, 1.0)]), around_s=0.0)
     turn = plan(suite(), chats=(structs.replace(TWO[0], pauses_s=(0.0, 7.0, 0.0)),))[3]
-    found = estimate_trial(turn, model)
+    found = estimate_trial(turn, model, overhead_s=0.0)
     assert turn.turn == 2
     assert found.ttft_s == pytest.approx(0.150, abs=0.001)
     assert found.total_s == pytest.approx(0.150 + 100 * 0.02 + 7.0, abs=0.01)
