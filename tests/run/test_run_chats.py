@@ -189,7 +189,7 @@ def test_what_cannot_be_sent_is_refused_before_anything_is(tmp_path: Path) -> No
 
     with simulate("toy-target-only") as server:
         url = server.base_url
-        assert "[chats] cannot read chats from harbour.jsonl: No such file" in refused(suite(url))
+        assert "[chats] harbour.jsonl: cannot be read: No such file" in refused(suite(url))
         write(tmp_path, recorded(1, 2), recorded(2, 2, words=15_000))
         assert "line 2: its last turn has" in refused(suite(url))
         assert "more than the served 32,768: lower most_turns" in refused(suite(url))
