@@ -8,23 +8,27 @@ import json
 import urllib.request
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from chat_files import SECRET, recorded, write
 from run_helpers import ctxbench_here, exchanges, only_run, suite_text
 
 from bench.analysis.verdicts.measure import measure_all
+from bench.engines import DIALECTS
 from bench.errors import EngineError, SuiteError
 from bench.journal import read_info
 from bench.plan.suite import parse_suite
 from bench.prompting.conversation import ChatMessage, Conversation
-from bench.records import Exchange, Failure, Measurement, PromptRecipe, Trial
+from bench.records import Exchange, Failure, Measurement, PromptRecipe, ServerFacts, Trial
 from bench.report.content import collect
 from bench.run.blame import is_servers_fault
 from bench.run.forecast.chats import planned_chat
 from bench.run.order import Order, read_usable
+from bench.run.preflight.chats import chat_findings
 from bench.run.private import without_words, wordless
 from bench.run.progress import Progress
+from bench.run.session import Session
 from bench.run.status import status
 from bench.run.study import resume, start
 from bench.servers.simulator import start as simulate
@@ -160,6 +164,8 @@ def test_a_chat_that_was_cut_off_is_begun_again_when_its_run_goes_on(tmp_path: P
         before = len(exchanges(run))
         asyncio.run(resume(run, Progress(), folder=tmp_path))
         assert len(exchanges(run)) == before
+        with pytest.raises(SuiteError, match="cannot be read.*give the suite file beside --resume"):
+            asyncio.run(resume(run, Progress(), folder=tmp_path / "elsewhere"))
         write(tmp_path, recorded(5, 3))
         with pytest.raises(SuiteError, match=r"harbour.jsonl line 1: this chat is not the one"):
             asyncio.run(resume(run, Progress(), folder=tmp_path))
@@ -304,3 +310,62 @@ def test_a_refusal_of_a_chat_is_told_without_what_the_server_said_of_it(
     with simulate("toy-target-only") as server, pytest.raises(EngineError) as told:
         run_of(suite(server.base_url), tmp_path)
     assert SECRET not in str(told.value) and "answers a chat with HTTP 400" in str(told.value)
+
+
+# --- routes side by side, and the checks ------------------------------------------------------------
+
+
+def test_routes_on_servers_of_their_own_get_identical_chats_and_those_that_share_one_do_not(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, recorded(1, 2))
+    with simulate("toy-target-only") as one, simulate("toy-target-only") as two:
+        for second, alike in ((two.base_url, True), (one.base_url, False)):
+            text = suite(one.base_url) + f'[[route]]\nname = "b"\nbase_url = "{second}"\n'
+            run = run_of(text, tmp_path)
+            prompts: dict[str, list[str]] = {"a": [], "b": []}
+            for exchange in exchanges(run):
+                if exchange.trial.turn:
+                    prompts[exchange.trial.route].append(exchange.prompt.sha256)
+            assert all(len(found) == 2 for found in prompts.values())
+            assert (prompts["a"] == prompts["b"]) is alike
+            assert {(row.route, row.verdict.reuse) for row in measured(run)} == {("a", "held"), ("b", "held")}
+
+
+def findings(folder: Path, text: str, **facts: Any) -> list[tuple[str, str]]:
+    """States and texts of the check of a vLLM server that counts 1,000 tokens for the last turn."""
+
+    async def counted(*_: object) -> list[int]:
+        return [0] * 1000
+
+    asked = parse_suite(text)
+    session = Session(
+        route=asked.routes[0],
+        client=None,  # type: ignore[arg-type]
+        dialect=DIALECTS["vllm"],
+        facts=ServerFacts(engine="vllm", version="0.32.0", **facts),
+        model="m",
+        metrics_url=None,
+    )
+    with mock.patch("bench.run.preflight.chats.server_ids", counted):
+        found = asyncio.run(chat_findings(asked, session, folder))
+    return [(state, told) for state, _, told in found]
+
+
+def test_a_check_says_how_long_chats_become_and_what_stands_in_their_way(tmp_path: Path) -> None:
+    write(tmp_path, recorded(1, 3))
+    text = suite("http://h:1/v1")
+    fits = "1 with 3 turns; the longest becomes a prompt of 1,000 tokens"
+    assert findings(tmp_path, text, block_size=16, max_model_len=1004) == [("ok", fits)]
+    ((state, told),) = findings(tmp_path, text, block_size=16, max_model_len=1003)
+    assert state == "fail" and "1,000 + 4 output tokens, more than the served 1,003" in told
+    ((state, told),) = findings(tmp_path, text, block_size=16, kv_capacity_tokens=1003)
+    assert state == "fail" and "more than the KV cache's 1,003: it cannot be reused" in told
+    ((state, told),) = findings(tmp_path, text, prefix_caching=False)
+    assert state == "fail" and told.startswith("prefix caching is off")
+    # Turns of about 380 and 690 tokens come before others: one of them has no whole block of 512.
+    short = ("warn", "1 of 2 turns are too short to prove their reuse (block of 512 tokens)")
+    assert findings(tmp_path, text, block_size=512) == [("ok", fits), short]
+    own = suite("http://h:1/v1", 'answers = "own"')
+    assert "a prompt of 1,008 tokens" in findings(tmp_path, own)[0][1]  # two answers of 4 tokens more
+    assert findings(tmp_path, text.partition("[chats]")[0]) == []

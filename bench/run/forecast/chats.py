@@ -33,8 +33,12 @@ def expected_chats(suite: Suite, folder: Path) -> tuple[ChatPlan, ...]:
 
 
 def chats_as_planned(info: RunInfo, folder: Path) -> dict[str, Conversation]:
-    """The chats of a run by file and place. Raises `SuiteError` when one is not what it was."""
-    found = {chat.name: chat for chat in chats_of(info.suite, folder)}
+    """The chats of a run by file and place. Raises `SuiteError` when one is not there, or not what it was."""
+    try:
+        found = {chat.name: chat for chat in chats_of(info.suite, folder)}
+    except SuiteError as error:
+        where = "the run's chats start in the suite's folder: give the suite file beside --resume"
+        raise SuiteError(f"{error}; {where}") from error
     for name, sha256 in info.chats.items():
         if name not in found or found[name].sha256 != sha256:
             raise SuiteError(f"{name}: this chat is not the one that the run was begun with: start a new run")
