@@ -317,8 +317,10 @@ def as_int(value: object) -> int | None:
 
 def rounding(value: float, digits: int | None) -> float:
     """Half of the last printed digit of a whole number; 0 where all digits are printed."""
-    size = len(str(int(abs(value)))) if math.isfinite(value) else 0
-    return 0.5 * float(10 ** (size - digits)) if digits is not None and size > digits else 0.0
+    if digits is None or not math.isfinite(value):
+        return 0.0
+    size = len(str(int(abs(value))))
+    return 0.5 * float(10 ** (size - digits)) if size > digits else 0.0
 
 
 def as_str(value: object) -> str | None:
