@@ -164,7 +164,7 @@ def test_a_chat_that_was_cut_off_is_begun_again_when_its_run_goes_on(tmp_path: P
         before = len(exchanges(run))
         asyncio.run(resume(run, Progress(), folder=tmp_path))
         assert len(exchanges(run)) == before
-        with pytest.raises(SuiteError, match="cannot be read.*give the suite file beside --resume"):
+        with pytest.raises(SuiteError, match=r"cannot be read.*give the suite file beside --resume"):
             asyncio.run(resume(run, Progress(), folder=tmp_path / "elsewhere"))
         write(tmp_path, recorded(5, 3))
         with pytest.raises(SuiteError, match=r"harbour.jsonl line 1: this chat is not the one"):
