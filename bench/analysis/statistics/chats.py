@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from bench.analysis.statistics.cells import is_turn, renamed, sound
+from bench.analysis.statistics.cells import is_turn, plain_route, renamed, sound
 from bench.records import Chat, ChatTurn, Measurement, Trial
 
 
@@ -25,8 +25,7 @@ def chats(measurements: Iterable[Measurement], planned: Mapping[str, int] | None
     for row in rows:
         longest[row.chat] = max(longest.get(row.chat, 0), row.turn)
         # One that passed a drafter limit in its later turns is one chat all the same.
-        route = row.route.removesuffix(" (fallback)")
-        groups.setdefault((row.chat, route), []).append(row)
+        groups.setdefault((row.chat, plain_route(row.route)), []).append(row)
     lengths = {**longest, **(planned or {})}
     return [_chat(name, route, own, lengths[name]) for (name, route), own in groups.items()]
 
