@@ -16,7 +16,7 @@ from bench.errors import EngineError
 from bench.plan.durations import words
 from bench.plan.trials import wave_name
 from bench.prompting.compose import Prompt
-from bench.records import Exchange, Samples, Scrape, Trial, Wave
+from bench.records import ClientHealth, Exchange, Samples, Scrape, Trial, Wave
 from bench.run.pace import bytes_per_token
 from bench.run.progress import Phase, Progress
 from bench.run.session import Session
@@ -86,7 +86,7 @@ class Exchanger:
         self._bodies: dict[tuple[str, str, int], Body] = {}
         self._bytes_per_token: dict[str, float] = {}  # of each route's last answer, for the display
         self.interrupted = False
-        """Ctrl-C came during a wave whose requests are on record: the caller has to stop."""
+        """Ctrl-C came while requests ran that are on record: the caller has to stop."""
         self.server_s = 0.0
         """Time spent waiting for servers: idle, scrapes, the exchange itself, settling."""
         self._doubtful: set[str] = set()
@@ -95,48 +95,16 @@ class Exchanger:
     async def perform(
         self, session: Session, prompt: Prompt, trial: Trial, attempt: int, purpose: Purpose
     ) -> Exchange:
-        """One exchange. A failure is in the record; cut off by Ctrl-C, so is that.
-
-        Raises `NotIdle`, with nothing sent, when the server does not become idle in time.
-        """
-        ((prepared, fields),) = self._prepare(session, [Member(trial=trial, prompt=prompt)])
-        name = f"{trial.id.replace('/', '-')}-{purpose}{attempt}"
-        started = time.monotonic()
-        self._enter("waiting until idle")
-        idle_s, before = await self._ready(session, f"{name}-before")
-        async with LagMeter() as meter, MachineSampler(session.machine) as machine:
-            window = meter.window()
-            raw, samples = await self._exchange(session, prepared)
-            client = window.close()
-        self.server_s += time.monotonic() - started
-        exchange = await finish(
-            raw,
-            prepared,
-            trial=trial,
-            prompt=prompt.recipe,
-            request=fields,
-            attempt=attempt,
-            purpose=purpose,
-            engine=session.dialect.name,
-        )
-        self._learn(session, [raw], [exchange])
-        exchange = msgspec.structs.replace(
-            exchange,
-            before=before,
-            samples=samples,
-            machine=machine.samples(raw.sent_ns, raw.sent_ns + raw.ended_ns),
-            client=client,
-            idle_wait_s=idle_s,
-        )
-        if session.metrics_url is None or before is None or _is_cut_off(exchange):
-            return exchange
-        return await self._settle(session, exchange, before, f"{name}-after")
+        """One exchange that is sent alone; else as `perform_wave`."""
+        member = Member(trial=trial, prompt=prompt)
+        (exchange,) = await self.perform_wave(session, [member], attempt, purpose)
+        return exchange
 
     async def perform_wave(
         self, session: Session, members: Sequence[Member], attempt: int, purpose: Purpose
     ) -> list[Exchange]:
-        """The exchanges of a wave: one wait, two pages and one series of samples for all of them, which
-        stand in the first. A request that fails or is cut off is a record like the others.
+        """The exchanges of a wave, or of one request: one wait, two pages and one series of samples for all
+        of them, which stand in the first. A request that fails or is cut off is a record like the others.
 
         Raises `NotIdle`, with nothing sent, when the server does not become idle in time.
         """
@@ -146,20 +114,13 @@ class Exchanger:
         started = time.monotonic()
         self._enter("waiting until idle")
         idle_s, before = await self._ready(session, f"{page}-before")
-        async with LagMeter() as meter, MachineSampler(session.machine) as machine:
-            with contextlib.suppress(EngineError):  # the exchanges will meet the same trouble
-                await session.client.warm(connections=len(ready))
-            self._progress.pace.begin(self._bytes_per_token.get(session.route.name))
-            self._enter("prefill")
-            window = meter.window()
-            out, samples = await self._release(session, [prepared for prepared, _ in ready])
-            client = window.close()
+        seen = await self._release(session, [prepared for prepared, _ in ready])
         self.server_s += time.monotonic() - started
 
         async def recorded() -> list[Exchange]:
-            wave = Wave(id=name, size=len(members), released_ns=out.at_ns)
+            await seen.watchers.aclose()
             found = []
-            for raw, member, (prepared, fields) in zip(out.raws, members, ready, strict=True):
+            for raw, member, (prepared, fields) in zip(seen.out.raws, members, ready, strict=True):
                 exchange = await finish(
                     raw,
                     prepared,
@@ -170,22 +131,45 @@ class Exchanger:
                     purpose=purpose,
                     engine=session.dialect.name,
                 )
-                found.append(msgspec.structs.replace(exchange, client=client, wave=wave))
-            self._learn(session, out.raws, found)
-            found[0] = msgspec.structs.replace(
-                found[0],
-                before=before,
-                samples=samples,
-                machine=machine.samples(out.raws[0].sent_ns, out.last_ns),
-                idle_wait_s=idle_s,
-            )
-            return await self._settle_wave(session, found, before, f"{page}-after")
+                found.append(msgspec.structs.replace(exchange, client=seen.client))
+            self._learn(session, seen.out.raws, found)
+            found[0] = seen.beside(found[0], before, idle_s)
+            if members[0].trial.concurrency > 1:
+                wave = Wave(id=name, size=len(members), released_ns=seen.out.at_ns)
+                found = [msgspec.structs.replace(exchange, wave=wave) for exchange in found]
+            return await self._settle_together(session, found, before, f"{page}-after")
 
+        if not self._keep_cancelled:
+            return await recorded()
+        # Its answer has come: that must not be lost, whatever is still to be waited for.
         found, interrupted = await uncut(recorded())
-        self.interrupted = self.interrupted or out.interrupted or interrupted
+        self.interrupted = self.interrupted or seen.out.interrupted or interrupted
         return found
 
-    async def _settle_wave(
+    async def _release(self, session: Session, prepared: Sequence[Prepared]) -> _Seen:
+        """The measured part: connections warmed, requests sent, client, machine and gauges watched."""
+        async with contextlib.AsyncExitStack() as watchers:
+            meter = await watchers.enter_async_context(LagMeter())
+            machine = await watchers.enter_async_context(MachineSampler(session.machine))
+            with contextlib.suppress(EngineError):  # the exchanges will meet the same trouble
+                await session.client.warm(connections=len(prepared))
+            self._progress.pace.begin(self._bytes_per_token.get(session.route.name))
+            self._enter("prefill")
+            gauges = None
+            if session.metrics_url is not None:
+                gauges = await watchers.enter_async_context(Sampler(_Looks(self._scrape, session)))
+            window = meter.window()
+            out = await release(session.client, prepared, self._progress, keep_cancelled=self._keep_cancelled)
+            # The watchers are closed by whoever records what came: closing waits, and waiting can be cut off.
+            return _Seen(
+                out=out,
+                client=window.close(),
+                machine=machine,
+                gauges=gauges,
+                watchers=watchers.pop_all(),
+            )
+
+    async def _settle_together(
         self, session: Session, found: list[Exchange], before: Scrape | None, name: str
     ) -> list[Exchange]:
         """Waits until the counters hold the requests of a wave all together."""
@@ -193,21 +177,10 @@ class Exchanger:
             return found
         first, *others = found
         failure = next((one.failure for one in found if one.failure is not None), None)
-        whole = msgspec.structs.replace(first, usage=usage_of(found), failure=failure)
+        usage = usage_of(found) if others else first.usage
+        whole = msgspec.structs.replace(first, usage=usage, failure=failure)
         settled = await self._settle(session, whole, before, name)
         return [msgspec.structs.replace(settled, usage=first.usage, failure=first.failure), *others]
-
-    async def _release(self, session: Session, prepared: Sequence[Prepared]) -> tuple[Released, Samples]:
-        """The measured part of a wave, gauges sampled meanwhile."""
-
-        def sent() -> Awaitable[Released]:
-            return release(session.client, prepared, self._progress, keep_cancelled=self._keep_cancelled)
-
-        if session.metrics_url is None:
-            return await sent(), Samples()
-        async with Sampler(_Looks(self._scrape, session)) as sampler:
-            out = await sent()
-        return out, sampler.samples(out.raws[0].sent_ns, out.last_ns)
 
     def new_server(self, session: Session) -> None:
         """Another server is behind this route's address: nothing is known of its page."""
@@ -278,20 +251,6 @@ class Exchanger:
             ready.append((prepared, self._bodies[key].fields))
         return ready
 
-    async def _exchange(self, session: Session, prepared: Prepared) -> tuple[Raw, Samples]:
-        """The measured part: a warm connection, the request, gauges sampled meanwhile."""
-        with contextlib.suppress(EngineError):  # the exchange will meet the same trouble and record it
-            await session.client.warm()
-        self._progress.bytes_read = 0
-        self._progress.pace.begin(self._bytes_per_token.get(session.route.name))
-        self._enter("prefill")
-        work = session.client.exchange(prepared, keep_cancelled=self._keep_cancelled, onlooker=self._onlooker)
-        if session.metrics_url is None:
-            return await work, Samples()
-        async with Sampler(_Looks(self._scrape, session)) as sampler:
-            raw = await work
-        return raw, sampler.samples(raw.sent_ns, raw.sent_ns + raw.ended_ns)
-
     async def _settle(self, session: Session, exchange: Exchange, before: Scrape, name: str) -> Exchange:
         """Waits until the counters hold all of our request, and keeps the page that says so."""
         self._enter("settling")
@@ -331,14 +290,6 @@ class Exchanger:
             self._progress.pace.counted(found.at_ns, generated)
         return found, page
 
-    def _onlooker(self, has_text: bool, size: int) -> None:
-        """For the display: from the first text on the server decodes."""
-        self._progress.bytes_read = size
-        if has_text:
-            self._progress.pace.received(time.monotonic_ns(), size)
-            if self._progress.phase == "prefill":
-                self._enter("decode")
-
     def _learn(self, session: Session, raws: Sequence[Raw], found: Sequence[Exchange]) -> None:
         """What a token of this route takes on the wire."""
         size = sum(raw.recorder.size for raw in raws)
@@ -348,6 +299,29 @@ class Exchanger:
 
     def _enter(self, phase: Phase) -> None:
         self._progress.enter(phase, time.monotonic_ns())
+
+
+class _Seen(Struct, frozen=True, kw_only=True, eq=False):
+    """What came of requests that were let go, and what was watched meanwhile."""
+
+    out: Released
+    client: ClientHealth | None
+    machine: MachineSampler
+    gauges: Sampler | None
+    """`None`: the server has no metrics page."""
+    watchers: contextlib.AsyncExitStack
+    """Still to be closed."""
+
+    def beside(self, first: Exchange, before: Scrape | None, idle_s: float | None) -> Exchange:
+        """The first exchange with all that was seen beside it, once the watchers are closed."""
+        sent_ns, last_ns = self.out.raws[0].sent_ns, self.out.last_ns
+        return msgspec.structs.replace(
+            first,
+            before=before,
+            samples=self.gauges.samples(sent_ns, last_ns) if self.gauges else Samples(),
+            machine=self.machine.samples(sent_ns, last_ns),
+            idle_wait_s=idle_s,
+        )
 
 
 class _Looks:

@@ -122,53 +122,43 @@ class Sender:
         if not proven:
             self._progress.notes.append(f"route {route}: the cache reset is not proven: {refused or detail}")
 
+    async def send(self, trial: Trial, prompt: Prompt, attempt: int, purpose: Purpose) -> Exchange:
+        """One exchange that is sent alone; else as `send_wave`."""
+        (exchange,) = await self.send_wave([trial], [prompt], attempt, purpose)
+        return exchange
+
     async def send_wave(
-        self, wave: Wave, prompts: Sequence[Prompt], attempt: int, purpose: Purpose
+        self, wave: Sequence[Trial], prompts: Sequence[Prompt], attempt: int, purpose: Purpose
     ) -> list[Exchange]:
-        """The exchanges of trials that are sent together, or of one that is sent alone."""
-        if wave[0].concurrency == 1:
-            return [await self.send(wave[0], prompts[0], attempt, purpose)]
+        """The exchanges of trials that are sent together, or of one that is sent alone; in the journal before
+        this returns, also when they were cut off. A turn of a chat is kept without words, unless the suite
+        keeps texts; what is returned has them."""
         await self._begin(wave, attempt, purpose)
         members = [Member(trial=trial, prompt=prompt) for trial, prompt in zip(wave, prompts, strict=True)]
-        log = self._stage.logs.get(wave[0].route)
+        route = wave[0].route
+        log = self._stage.logs.get(route)
         if log is not None:
             await log.mark()
-        found = await self.exchanger.perform_wave(
-            self._stage.sessions[wave[0].route], members, attempt, purpose
-        )
+        found = await self.exchanger.perform_wave(self._stage.sessions[route], members, attempt, purpose)
+        personal = wave[0].turn > 0 and not self._suite.prompt.keep_text
 
-        async def kept() -> None:
+        async def keep() -> list[Exchange]:
             if log is not None:
-                whole = await log.excerpt_for(as_one(found))
+                whole = found[0] if len(found) == 1 else as_one(found)
+                whole = await log.excerpt_for(whole, counts_only=personal)
                 found[0] = msgspec.structs.replace(found[0], log=whole.log)
-            await self._keep(found)
+            kept = [without_words(one) for one in found] if personal else found
+            await self._books.append(kept)
+            self._books.show_done()
+            return kept
 
-        _, interrupted = await uncut(kept())
+        kept, interrupted = await uncut(keep())
         if interrupted or self.exchanger.interrupted:
             raise asyncio.CancelledError  # it was held back until the exchanges were in the journal
-        failed = (one for one in found if one.failure is not None)
-        at_fault = (one for one in found if one.failure is not None and is_servers_fault(one.failure))
-        await self._look_after(next(at_fault, next(failed, found[0])), wave)
+        failed = (one for one in kept if one.failure is not None)
+        at_fault = (one for one in kept if one.failure is not None and is_servers_fault(one.failure))
+        await self._look_after(next(at_fault, next(failed, kept[0])), wave)
         return found
-
-    async def send(self, trial: Trial, prompt: Prompt, attempt: int, purpose: Purpose) -> Exchange:
-        """One exchange, in the journal before this returns, also when it was cut off. A turn of a chat is
-        kept without words, unless the suite keeps texts; what is returned has them."""
-        await self._begin([trial], attempt, purpose)
-        session = self._stage.sessions[trial.route]
-        log = self._stage.logs.get(trial.route)
-        if log is not None:
-            await log.mark()
-        exchange = await self.exchanger.perform(session, prompt, trial, attempt, purpose)
-        personal = trial.turn > 0 and not self._suite.prompt.keep_text
-        if log is not None:
-            exchange = await log.excerpt_for(exchange, counts_only=personal)
-        kept = without_words(exchange) if personal else exchange
-        await self._keep([kept])
-        if exchange.failure and exchange.failure.kind == "cancelled":
-            raise asyncio.CancelledError  # it was held back until the exchange was in the journal
-        await self._look_after(kept, [trial])
-        return exchange
 
     async def _begin(self, trials: Sequence[Trial], attempt: int, purpose: Purpose) -> None:
         """Shows what begins, and notes the attempt of each: a cut-off one has used up its salt."""
@@ -189,7 +179,3 @@ class Sender:
         if await self.care.see_to(exchange, trials):
             self._warm.discard(exchange.trial.route)
             await self.warm_up(exchange.trial.route)
-
-    async def _keep(self, exchanges: Sequence[Exchange]) -> None:
-        await self._books.append(exchanges)
-        self._books.show_done()

@@ -97,12 +97,12 @@ def _onlooker(progress: Progress, sizes: list[int], place: int) -> Onlooker:
         nonlocal seen
         progress.bytes_read += size - sizes[place]
         sizes[place] = size
-        if progress.with_text:
-            progress.pace.received(time.monotonic_ns(), progress.bytes_read)
         if has_text and not seen:
             seen = True
             progress.with_text += 1
             if progress.phase == "prefill":
                 progress.enter("decode", time.monotonic_ns())
+        if progress.with_text:
+            progress.pace.received(time.monotonic_ns(), progress.bytes_read)
 
     return look

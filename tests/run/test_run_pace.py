@@ -98,7 +98,7 @@ def test_bytes_count_from_the_first_text_on(monkeypatch: pytest.MonkeyPatch) -> 
     progress = Progress()
     progress.pace.begin(100.0)
     progress.enter("prefill", now[0])
-    look = Exchanger(_nowhere, progress)._onlooker
+    look = _onlooker(progress, [0], 0)
     look(False, 50_000)  # pings
     for second, size in ((101, 50_300), (102, 52_300), (103, 54_300)):
         now[0] = second * SECOND
