@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +15,7 @@ from bench.errors import EngineError
 from bench.plan.durations import words
 from bench.plan.trials import wave_name
 from bench.prompting.compose import Prompt
-from bench.records import ClientHealth, Exchange, Samples, Scrape, Trial, Wave
+from bench.records import ClientHealth, Exchange, Purpose, Samples, Scrape, Trial, Wave
 from bench.run.pace import bytes_per_token
 from bench.run.progress import Phase, Progress
 from bench.run.session import Session
@@ -38,7 +37,6 @@ _TOKENIZE_TIMEOUT_S = 300.0
 StorePage = Callable[[str, str], Awaitable[str]]
 """(name, page) -> path within the run directory."""
 _ScrapePage = Callable[[Session], Awaitable[tuple[Scrape, str | None]]]
-Purpose = Literal["trial", "warmup", "prime"]
 
 
 class Body(Struct, frozen=True, kw_only=True):
