@@ -34,7 +34,7 @@ from bench.analysis.statistics.prefill import PrefillLaw, prefill_laws
 from bench.analysis.statistics.summary import summarise
 from bench.analysis.verdicts.measure import measure_all
 from bench.errors import SuiteError
-from bench.journal import FOLLOW_UP, read_entries, read_info
+from bench.journal import FOLLOW_UP, has_follow_up, read_entries, read_info
 from bench.records import (
     Chat,
     Comparison,
@@ -140,10 +140,9 @@ class Run:
 
     def verified(self) -> list[Verified]:
         """What the follow-up trials of `run --verify-crossover` say; empty where there are none."""
-        folder = self.path / FOLLOW_UP
-        if not (folder / "run.json").exists():
+        if not has_follow_up(self.path):
             return []
-        follow = load(folder)
+        follow = load(self.path / FOLLOW_UP)
         predicted = one_way(self.crossovers())
         return verified(self.measurements, predicted, follow.measurements, follow.curves())
 

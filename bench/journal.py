@@ -21,6 +21,7 @@ import msgspec
 
 from bench.errors import JournalError
 from bench.records import Event, Exchange, RunInfo
+from bench.records.events import REPEATED
 
 SCHEMA = 1
 """Version of run.json and journal.jsonl.
@@ -30,8 +31,6 @@ SCHEMA = 1
 
 Entry = Exchange | Event
 
-REPEATED = "repeated line"
-"""Name of the event that readers get in place of an exchange whose very line came before."""
 
 FOLLOW_UP = "verify"
 """Folder of a run in which the trials that verify its crossovers are a run of their own."""

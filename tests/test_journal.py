@@ -15,8 +15,9 @@ import pytest
 from msgspec.structs import replace
 
 from bench.errors import JournalError
-from bench.journal import REPEATED, SCHEMA, Journal, read_entries, read_info
+from bench.journal import SCHEMA, Journal, read_entries, read_info
 from bench.records import Chunks, Event, Exchange, PromptRecipe, PromptSettings, Route, RunInfo, Suite, Trial
+from bench.records.events import REPEATED
 
 
 def info(schema: int = SCHEMA) -> RunInfo:

@@ -17,8 +17,9 @@ from bench.analysis.statistics.answers import Answer, Key
 from bench.analysis.statistics.curves import Arrival
 from bench.analysis.watch.journal import is_watch
 from bench.errors import JournalError
-from bench.journal import FOLLOW_UP, REPEATED, Entry, read_run
+from bench.journal import FOLLOW_UP, Entry, has_follow_up, read_run
 from bench.records import Event, Exchange, Measurement, RunInfo
+from bench.records.events import REPEATED, SESSION
 from bench.report.detail import Detail, picks, reduce_exchange
 from bench.report.gaps import GapCounts
 
@@ -87,10 +88,9 @@ class RunPass:
         """What the follow-up of the run has shown of its crossovers."""
         from bench.analysis.decisions.crossover import crossovers, one_way
 
-        folder = self._path / FOLLOW_UP
-        if not (folder / "run.json").exists():
+        if not has_follow_up(self._path):
             return []
-        follow = RunPass(folder)
+        follow = RunPass(self._path / FOLLOW_UP)
         predicted = one_way(crossovers(self.measurements, curves=self.curves))
         return verified(self.measurements, predicted, follow.measurements, follow.curves)
 
@@ -115,7 +115,7 @@ class RunPass:
         for entry in entries:
             if isinstance(entry, Event):
                 self._events.append(entry)
-                if entry.name == "session":
+                if entry.name == SESSION:
                     self._last = None  # another process: its monotonic clock may be another one
                 continue
             self._time(entry)

@@ -11,6 +11,7 @@ from bench.analysis.decisions.claims import counted, hedge
 from bench.analysis.decisions.verified import sentence
 from bench.analysis.statistics.prefill import PrefillLaw
 from bench.records import Crossover, Measurement, Reason
+from bench.records.events import TOKENIZED
 from bench.report import sources
 from bench.report.content import Content, called
 from bench.report.escape import visible
@@ -170,7 +171,7 @@ def tokenisation_lines(content: Content) -> list[str]:
             size = f"{one.vocabulary:,} tokens" if one.vocabulary else "vocabulary unknown"
             line = f"{route}: {one.kind} {one.name}, {size}, sha256 {one.sha256[:12]}"
             lines.append(Told(line, sources.TOKENIZER))
-        lines.extend(_tokenize_line(event.data, content) for event in run.events if event.name == "tokenized")
+        lines.extend(_tokenize_line(event.data, content) for event in run.events if event.name == TOKENIZED)
     return lines
 
 

@@ -8,23 +8,8 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from bench.records import Event, Exchange, Measurement, PromptRecipe, Trial
+from bench.records.events import SERVER_BACK, SERVER_FELL, SERVER_STARTED, STARTED
 from bench.run.blame import is_servers_fault
-
-SERVER_STARTED = "server-started"
-"""Name of the event that a server of ours is up: `route`. Nothing is in its cache yet."""
-SERVER_FELL = "server-fell"
-"""Name of the event that a server of ours has ended by itself: `route`, and the attempt it cut off, if
-any."""
-SERVER_AWAY = "server-away"
-"""Name of the event that a server is waited for, after the failure that the message tells: `route`,
-and the `problem` at the first look."""
-SERVER_BACK = "server-back"
-"""Name of the event that a server of somebody else's was away and answers again: `route`, `waited_s`. It
-may be a new process, so nothing in its cache is relied upon."""
-NOT_IDLE = "not-idle"
-"""Name of the event that a request was not sent, since the server did not become idle: `route`."""
-STARTED = "started"
-"""Name of the event that is written before every exchange, so that a cut-off one is known."""
 
 
 class Sent(Struct, frozen=True, kw_only=True):

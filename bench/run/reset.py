@@ -13,9 +13,6 @@ from bench.errors import EngineError
 from bench.records import Exchange, ServerFacts
 from bench.run.session import Session
 
-RESET = "reset"
-"""Name of the event that says how a reset went: route, accepted, proven, detail."""
-
 PATHS = {"vllm": "/reset_prefix_cache", "sglang": "/flush_cache"}
 _TIMEOUT_S = 60.0
 _PROBE_BLOCKS = 3  # a drafter drops one block, and the last one is never full

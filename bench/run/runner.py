@@ -22,17 +22,13 @@ from bench.plan.trials import groups, waves
 from bench.prompting.compose import Prompt
 from bench.prompting.conversation import Conversation
 from bench.records import RunInfo, Trial
+from bench.records.events import FINISHED, TOKENIZED
 from bench.run.books import Books
 from bench.run.chats import ChatSender
 from bench.run.ledger import Sent
 from bench.run.lifecycle.stage import Stage
 from bench.run.progress import Progress
 from bench.run.sender import Purpose, Sender, Wave
-
-FINISHED = "finished"
-"""Name of the event at the end of a session, with its account of time."""
-TOKENIZED = "tokenized"
-"""Name of the event that holds one timing of a server's /tokenize: route, tier, tokens, seconds."""
 
 
 class Runner:

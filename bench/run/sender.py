@@ -19,16 +19,16 @@ from bench.errors import EngineError
 from bench.plan.trials import pair_key
 from bench.prompting.compose import Composer, Prompt
 from bench.records import Event, Exchange, RunInfo, Trial
+from bench.records.events import RESET, STARTED
 from bench.run.blame import is_servers_fault
 from bench.run.books import Books
 from bench.run.exchange import Exchanger, NotIdle, utc_now
 from bench.run.forecast.outlook import SHORT_WARMUP
-from bench.run.ledger import STARTED
 from bench.run.lifecycle.care import Caretaker
 from bench.run.lifecycle.stage import Stage
 from bench.run.private import without_words
 from bench.run.progress import Progress
-from bench.run.reset import RESET, probe_tokens, proof, reset_cache
+from bench.run.reset import probe_tokens, proof, reset_cache
 from bench.run.wave import Member, uncut
 
 Purpose = Literal["trial", "warmup", "prime"]

@@ -16,15 +16,23 @@ from typing import Literal
 from msgspec import Struct
 
 from bench.analysis.verdicts.measure import Measurer
-from bench.analysis.watch.journal import WATCH_ENDED, WATCHED
 from bench.errors import JournalError
 from bench.journal import Entry, read_run
 from bench.records import Event, Exchange, Measurement, RunInfo, Trial
+from bench.records.events import (
+    FINISHED,
+    NOT_IDLE,
+    ROUTE_LOST,
+    SERVER_AWAY,
+    SERVER_BACK,
+    SERVER_FELL,
+    SESSION,
+    STARTED,
+    WATCH_ENDED,
+    WATCHED,
+)
 from bench.run.forecast.outlook import Outlook
-from bench.run.ledger import NOT_IDLE, SERVER_AWAY, SERVER_BACK, SERVER_FELL, STARTED, Ledger
-from bench.run.lifecycle.care import ROUTE_LOST
-from bench.run.runner import FINISHED
-from bench.run.study import SESSION
+from bench.run.ledger import Ledger
 
 
 class InFlight(Struct, frozen=True, kw_only=True):

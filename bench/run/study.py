@@ -18,6 +18,7 @@ from bench.plan.chats import ChatPlan
 from bench.plan.hooks import recorded, with_values_of
 from bench.plan.trials import pair_key, plan
 from bench.records import Event, Exchange, RunInfo, Suite
+from bench.records.events import SESSION
 from bench.run.exchange import utc_now
 from bench.run.forecast.chats import chats_as_planned
 from bench.run.forecast.expect import expect
@@ -33,9 +34,6 @@ from bench.run.prompts import composers
 from bench.run.runner import Runner
 from bench.run.session import Session
 from bench.wire.host import environment
-
-SESSION = "session"
-"""Name of the event that opens every session of a run: the first, and each resume."""
 
 
 def new_run_path(results: Path, suite: Suite) -> Path:

@@ -19,16 +19,16 @@ from bench.analysis.decisions.verified import is_testable, tokens_wanted
 from bench.analysis.statistics.arrival import measured_with_curves
 from bench.analysis.statistics.cells import plain_route, same_tier
 from bench.analysis.statistics.curves import Curves
-from bench.journal import FOLLOW_UP, SCHEMA, Journal, read_entries, read_info
+from bench.journal import FOLLOW_UP, SCHEMA, Journal, has_follow_up, read_entries, read_info
 from bench.plan.durations import words
 from bench.plan.estimate import PlanEstimate
 from bench.plan.times import RouteModel, learn
 from bench.plan.trials import plan
 from bench.records import Crossover, Event, Exchange, Measurement, RunInfo, Suite, Trial
+from bench.records.events import FINISHED
 from bench.run.exchange import utc_now
 from bench.run.forecast.outlook import forecast
 from bench.run.progress import Progress
-from bench.run.runner import FINISHED
 from bench.run.study import resume
 
 _SHORT = 1.05  # a reach below 1.05 n* shows too little of the far side
@@ -88,7 +88,7 @@ async def verify(
     `folder`, `suite`: as for `bench.run.study.resume`, whose errors this raises.
     """
     own = path / FOLLOW_UP
-    if not (own / "run.json").exists():
+    if not has_follow_up(path):
         found = planned(path, budget_s)
         progress.notes.extend(found.lines())
         if not found.trials:

@@ -12,8 +12,8 @@ from bench.errors import EngineError
 from bench.journal import read_entries
 from bench.plan.suite import parse_suite
 from bench.records import Event, Exchange
+from bench.records.events import FINISHED
 from bench.run.progress import Phase, Progress
-from bench.run.runner import FINISHED
 from bench.run.study import Order, start
 from bench.servers import simulator
 from bench.servers.simulator import Simulator

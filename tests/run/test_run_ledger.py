@@ -17,7 +17,8 @@ from bench.records import (
     Wave,
     Window,
 )
-from bench.run.ledger import SERVER_BACK, SERVER_FELL, STARTED, Ledger
+from bench.records.events import SERVER_BACK, SERVER_FELL, STARTED
+from bench.run.ledger import Ledger
 
 COLD = Trial(id="a/1/cold/1", route="a", tier=1, condition="cold", repeat=1)
 REPLAY = Trial(id="a/1/replay/1.1", route="a", tier=1, condition="replay", repeat=1, replay=1)

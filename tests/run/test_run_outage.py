@@ -25,9 +25,8 @@ from bench.journal import read_info
 from bench.plan.suite import parse_suite
 from bench.prompting.compose import Composer, Prompt
 from bench.records import Failure, Route, ServerFacts, Trial
-from bench.run.ledger import NOT_IDLE, SERVER_AWAY, SERVER_BACK, SERVER_FELL
+from bench.records.events import NOT_IDLE, ROUTE_LOST, SERVER_AWAY, SERVER_BACK, SERVER_FELL, TRIAL_LEFT
 from bench.run.lifecycle import outage
-from bench.run.lifecycle.care import ROUTE_LOST, TRIAL_LEFT
 from bench.run.progress import Phase, Progress
 from bench.run.session import Session
 from bench.run.status import Status, status

@@ -21,11 +21,11 @@ from bench.plan.suite import parse_suite
 from bench.plan.times import calibrated
 from bench.plan.trials import plan
 from bench.records import Event, Exchange, Failure, Measurement, PromptRecipe, RunInfo, Trial, Verdict, Wave
+from bench.records.events import STARTED
 from bench.run.forecast.calibrate import lengths
 from bench.run.forecast.earlier import Gaps, earlier_runs
 from bench.run.forecast.expect import planned
 from bench.run.forecast.outlook import AROUND_S, Outlook, fitted, forecast, warmup_tokens
-from bench.run.ledger import STARTED
 from bench.run.order import Order
 from bench.run.progress import Progress
 from bench.run.study import start

@@ -12,8 +12,9 @@ from run_helpers import events, suite_text
 from bench.engines import get
 from bench.plan.suite import parse_suite
 from bench.records import Exchange, Failure, PromptRecipe, Scrape, ServerFacts, Trial, Usage
+from bench.records.events import RESET
 from bench.run.progress import Progress
-from bench.run.reset import RESET, probe_tokens, proof, refusal
+from bench.run.reset import probe_tokens, proof, refusal
 from bench.run.study import Order, start
 from bench.servers.simulator import start as simulate
 

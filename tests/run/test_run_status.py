@@ -11,12 +11,11 @@ import pytest
 from click.testing import CliRunner
 from run_helpers import ctxbench_here, only_run, suite_text
 
-from bench.analysis.watch.journal import WATCHED
 from bench.cli.watch import status as status_command
 from bench.errors import JournalError
 from bench.journal import Journal, read_entries, read_info
 from bench.records import Event, Exchange
-from bench.run.ledger import SERVER_AWAY, SERVER_BACK
+from bench.records.events import SERVER_AWAY, SERVER_BACK, WATCHED
 from bench.run.status import holder, status
 from bench.servers.simulator import start as simulate
 

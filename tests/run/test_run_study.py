@@ -21,8 +21,8 @@ from bench.analysis.verdicts.measure import measure_all
 from bench.journal import read_entries, read_info
 from bench.plan.suite import parse_suite
 from bench.records import Exchange, Measurement
+from bench.records.events import STARTED
 from bench.run import study
-from bench.run.ledger import STARTED
 from bench.run.progress import Progress
 from bench.run.study import Order, resume, start
 from bench.servers.simulator import Simulator

@@ -17,11 +17,11 @@ from bench.journal import FOLLOW_UP, Journal, read_info
 from bench.plan.suite import parse_suite
 from bench.plan.times import learn
 from bench.records import Event, Measurement, RunInfo, ServerFacts, Verdict
+from bench.records.events import FINISHED
 from bench.report.content import collect
 from bench.report.tables import terminal
 from bench.run.order import Order
 from bench.run.progress import Progress
-from bench.run.runner import FINISHED
 from bench.run.study import describe
 from bench.run.verify import FollowUp, planned, verify, within
 from bench.servers import simulator

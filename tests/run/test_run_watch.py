@@ -653,7 +653,10 @@ def test_a_run_is_no_watch_and_says_what_shows_it() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("http://127.0.0.1:9", "--engine", "generic"), "'generic': one of llamacpp, sglang, trtllm, lmdeploy, vllm"),
+        (
+            ("http://127.0.0.1:9", "--engine", "generic"),
+            "'generic': one of llamacpp, sglang, trtllm, lmdeploy, vllm",
+        ),
         (("http://127.0.0.1:9", "--engine", "foo"), "'foo': one of llamacpp, sglang, trtllm, lmdeploy, vllm"),
         (("http://127.0.0.1:9", "--for", "0"), "--for '0' is no time at all"),
         (("http://127.0.0.1:9", "--for", "soon"), "--for 'soon' is no duration: write it like '4h'"),

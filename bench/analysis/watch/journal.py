@@ -12,13 +12,7 @@ from msgspec import Struct
 from bench.analysis.watch.described import Watched
 from bench.errors import JournalError
 from bench.records import Event, Exchange, RunInfo
-
-WATCHED = "watched"
-"""Name of the event that holds one request, window or restart that was watched."""
-WATCH_ENDED = "watch ended"
-"""Name of the last event of a watch."""
-NOTED = "note"
-"""Name of an event that holds a line about the watching itself."""
+from bench.records.events import NOTED, WATCH_ENDED, WATCHED
 
 _Kept = TypeVar("_Kept", "Seen", "Ended")
 

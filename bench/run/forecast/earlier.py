@@ -14,7 +14,7 @@ from bench.errors import JournalError
 from bench.journal import Entry, read_entries, read_info
 from bench.plan.times import RouteModel, learn
 from bench.records import Event, Exchange, Measurement, Route, RunInfo, Suite
-from bench.run.ledger import STARTED
+from bench.records.events import STARTED
 
 _MOST_RUNS = 8
 """Runs that are read, newest first; more of the same only cost time."""

@@ -18,20 +18,23 @@ import msgspec
 from bench.errors import BenchError, EngineError
 from bench.plan.durations import words
 from bench.records import Exchange, RunInfo, Trial
+from bench.records.events import (
+    NOT_IDLE,
+    ROUTE_LOST,
+    SERVER_AWAY,
+    SERVER_BACK,
+    SERVER_FELL,
+    SERVER_STARTED,
+    SERVER_STOPPED,
+    TRIAL_LEFT,
+)
 from bench.run.blame import is_servers_fault
 from bench.run.exchange import Exchanger, NotIdle
-from bench.run.ledger import NOT_IDLE, SERVER_AWAY, SERVER_BACK, SERVER_FELL, SERVER_STARTED
 from bench.run.lifecycle.outage import RETURN_LIMIT_S, missing, wait_back
 from bench.run.lifecycle.stage import Stage
 from bench.run.progress import Progress
 from bench.wire.failures import StatusError
 
-SERVER_STOPPED = "server-stopped"
-"""Name of the event that a server of ours was stopped: `route`."""
-ROUTE_LOST = "route-lost"
-"""Name of the event with which a route is given up for a session; its message says why."""
-TRIAL_LEFT = "trial-left"
-"""Name of the event with which a trial is left for another session, and why: `route`, `trial`."""
 IN_A_ROW, OF_A_TRIAL = 3, 2
 """Failures by the server's fault after which a route is lost, and a trial left, though the server answers."""
 

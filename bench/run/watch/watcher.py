@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from bench import engines
 from bench.analysis.statistics.machine import PhaseUse, uses_within
 from bench.analysis.watch.described import Watched, describe, slot_lengths
-from bench.analysis.watch.journal import NOTED, WATCH_ENDED, WATCHED, LogLine, Seen
+from bench.analysis.watch.journal import LogLine, Seen
 from bench.analysis.watch.totals import Totals
 from bench.analysis.watch.windows import Segment, Segmenter
 from bench.engines.base import Dialect
@@ -24,6 +24,7 @@ from bench.engines.metrics import read_page
 from bench.errors import BenchError, EngineError, JournalError, SuiteError
 from bench.journal import Journal
 from bench.records import Event, Scrape, ServerFacts
+from bench.records.events import NOTED, WATCH_ENDED, WATCHED
 from bench.run.exchange import utc_now
 from bench.run.lifecycle.machine import machine_looks
 from bench.run.watch.log import LogWatch
