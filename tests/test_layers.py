@@ -85,6 +85,20 @@ def test_pure_floors_have_no_clock_file_or_socket(path: Path) -> None:
     assert not {name.split(".")[0] for name in imports(path)} & IMPURE_MODULES
 
 
+ROOMS = ("logs", "verdicts", "statistics", "decisions")
+"""Of the analysis: each makes use of those before it. What is watched makes use of the first three."""
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in MODULES if floor_of(p) == "analysis"], ids=lambda p: str(p.relative_to(BENCH))
+)
+def test_rooms_of_the_analysis_use_only_those_before_them(path: Path) -> None:
+    room = path.parent.name
+    allowed = ROOMS[:3] if room == "watch" else ROOMS[: ROOMS.index(room)] if room in ROOMS else ()
+    used = {name.split(".")[2] for name in imports(path) if name.startswith("bench.analysis.")}
+    assert used - {room} <= set(allowed)
+
+
 def test_only_the_wire_knows_httpx_and_only_the_command_line_prints() -> None:
     for path in MODULES:
         floor = floor_of(path)

@@ -16,12 +16,12 @@ from msgspec import Struct
 
 from bench.errors import EngineError
 from bench.prompting.conversation import Conversation, TurnPrompt, messages_at, turn_prompt
-from bench.records import Exchange, RunInfo, Trial
+from bench.records import Exchange, Purpose, RunInfo, Trial
 from bench.run.forecast.chats import uses_own_answers
 from bench.run.lifecycle.stage import Stage
 from bench.run.preflight.chats import chat_ids
 from bench.run.progress import Progress
-from bench.run.sender import Purpose, Sender
+from bench.run.sender import Sender
 
 
 class _Said(Struct, frozen=True, kw_only=True):

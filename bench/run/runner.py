@@ -21,14 +21,14 @@ from bench.plan.times import RouteModel
 from bench.plan.trials import groups, waves
 from bench.prompting.compose import Prompt
 from bench.prompting.conversation import Conversation
-from bench.records import RunInfo, Trial
+from bench.records import Purpose, RunInfo, Trial
 from bench.records.events import FINISHED, TOKENIZED
 from bench.run.books import Books
 from bench.run.chats import ChatSender
 from bench.run.ledger import Sent
 from bench.run.lifecycle.stage import Stage
 from bench.run.progress import Progress
-from bench.run.sender import Purpose, Sender, Wave
+from bench.run.sender import Sender
 
 
 class Runner:
@@ -198,7 +198,7 @@ class Runner:
             if wave[0].condition == "salted":
                 await self._send_salted(cold, wave, prompts)
 
-    async def _send_cold(self, cold: Wave, purpose: Purpose) -> tuple[list[Prompt], bool]:
+    async def _send_cold(self, cold: tuple[Trial, ...], purpose: Purpose) -> tuple[list[Prompt], bool]:
         """The prompts, and whether all of them were answered."""
         if any(trial.id in self._care.left for trial in cold):
             return [], False
@@ -210,7 +210,9 @@ class Runner:
         sent = await self._sender.send_wave(cold, prompts, attempt, purpose)
         return prompts, all(exchange.failure is None for exchange in sent)
 
-    async def _send_replays(self, others: Sequence[Wave], due: Sequence[Wave], prompts: list[Prompt]) -> None:
+    async def _send_replays(
+        self, others: Sequence[tuple[Trial, ...]], due: Sequence[tuple[Trial, ...]], prompts: list[Prompt]
+    ) -> None:
         """Replays in order; one that is valid already is sent again unmeasured, for its place. A server that
         fails may take the prompts with it: the rest is left for the retry."""
         route = others[0][0].route
@@ -226,7 +228,9 @@ class Runner:
             await self._sender.send_wave(wave, prompts, self._sender.next_attempt(wave), purpose)
             last = last or wave == due[-1]
 
-    async def _send_salted(self, cold: Wave, wave: Wave, prompts: list[Prompt]) -> None:
+    async def _send_salted(
+        self, cold: tuple[Trial, ...], wave: tuple[Trial, ...], prompts: list[Prompt]
+    ) -> None:
         if wave[0].route in self._care.lost:
             return
         if not prompts:
@@ -242,7 +246,7 @@ class Runner:
             twins = await asyncio.to_thread(salted)
         await self._sender.send_wave(wave, twins, attempt, "trial")
 
-    async def _prompts_in_cache(self, cold: Wave) -> list[Prompt]:
+    async def _prompts_in_cache(self, cold: tuple[Trial, ...]) -> list[Prompt]:
         """The cold prompts an earlier session left in the server's cache, if they may still be there."""
         last = self._ledger.last_sent(cold)
         if any(self._restarted_since(sent) for sent in last):
@@ -258,7 +262,7 @@ class Runner:
         now = self._sessions[sent.trial.route].facts.started_at
         return now is not None and sent.server_started is not None and now != sent.server_started
 
-    async def _compose(self, cold: Wave, attempt: int) -> list[Prompt]:
+    async def _compose(self, cold: tuple[Trial, ...], attempt: int) -> list[Prompt]:
         self._progress.enter("composing", time.monotonic_ns())
         composer, pair = self._composers[cold[0].route], self._sender.pair(cold[0])
 

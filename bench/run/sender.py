@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Literal
 
 import msgspec
 
@@ -18,22 +17,18 @@ from bench.analysis.verdicts.waves import as_one
 from bench.errors import EngineError
 from bench.plan.trials import pair_key
 from bench.prompting.compose import Composer, Prompt
-from bench.records import Event, Exchange, RunInfo, Trial
+from bench.records import Event, Exchange, Purpose, RunInfo, Trial
 from bench.records.events import RESET, STARTED
 from bench.run.blame import is_servers_fault
 from bench.run.books import Books
 from bench.run.exchange import Exchanger, NotIdle, utc_now
-from bench.run.forecast.outlook import SHORT_WARMUP
+from bench.run.forecast.outlook import warmup_tokens
 from bench.run.lifecycle.care import Caretaker
 from bench.run.lifecycle.stage import Stage
 from bench.run.private import without_words
 from bench.run.progress import Progress
 from bench.run.reset import probe_tokens, proof, reset_cache
 from bench.run.wave import Member, uncut
-
-Purpose = Literal["trial", "warmup", "prime"]
-Wave = tuple[Trial, ...]
-"""Trials that are sent together; most often one alone."""
 
 
 class Sender:
@@ -53,7 +48,7 @@ class Sender:
         """Routes with equal keys are sent the same prompts."""
         return pair_key(self._suite, self._suite.route(trial.route))
 
-    def next_attempt(self, wave: Wave) -> int:
+    def next_attempt(self, wave: tuple[Trial, ...]) -> int:
         """The same for all of a wave; one that was cut off while its start was noted may count unequally."""
         return max(self._ledger.next_attempt(trial) for trial in wave)
 
@@ -71,11 +66,10 @@ class Sender:
 
     async def warm_up(self, route: str) -> None:
         """One unmeasured prompt of other text, once a session."""
-        if self._suite.warmup == "none" or route in self._warm or route in self.care.lost:
+        tokens = warmup_tokens(self._suite)
+        if not tokens or route in self._warm or route in self.care.lost:
             return
         self._warm.add(route)
-        longest = max(self._suite.tiers)
-        tokens = longest if self._suite.warmup == "tier" else min(SHORT_WARMUP, longest // 2)
         trial = Trial(
             id=f"{route}/warmup", route=route, tier=tokens, condition="cold", repeat=0, output_tokens=8
         )

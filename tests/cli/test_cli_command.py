@@ -37,7 +37,7 @@ def test_a_command_imports_none_of_the_others() -> None:
     names = {
         module.rpartition(".")[2] for module in imported(["run", "--help"]) if module.startswith("bench.cli.")
     }
-    assert names == {"main", "command", "layout", "interrupt", "run", "finish"}
+    assert names == {"main", "collector", "command", "layout", "interrupt", "run", "finish"}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["run", SUITE, "--dry-run"]])

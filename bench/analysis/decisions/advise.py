@@ -13,10 +13,10 @@ import numpy as np
 from msgspec import Struct, structs
 
 from bench.analysis.decisions.claims import many
+from bench.analysis.decisions.shown import Shown
 from bench.analysis.decisions.workload import Request
 from bench.analysis.statistics import decode, prefill
 from bench.analysis.statistics.cells import labelled, plain_route, routes_of, usable
-from bench.analysis.watch.seen import Seen
 from bench.errors import SuiteError
 from bench.records import Estimate, Measurement
 
@@ -105,7 +105,7 @@ class Advisor:
         self._step = decode.fit(rows)
         elsewhere = list(observed)
         self._seen = {
-            route: Seen(
+            route: Shown(
                 [row for row in rows if row.route == route],
                 [row for row in elsewhere if row.route == route and row.tpot_s is not None],
             )

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec import Struct
 
-from bench.analysis.statistics.history import RouteHistory
 from bench.analysis.verdicts.case import Case, History
 from bench.analysis.verdicts.counters import (
     Deltas,
@@ -23,6 +22,7 @@ from bench.analysis.verdicts.counters import (
     speculation,
 )
 from bench.analysis.verdicts.firstreplay import FirstReplays
+from bench.analysis.verdicts.history import RouteHistory
 from bench.analysis.verdicts.numbers import Draft, Tokens, numbers_of
 from bench.analysis.verdicts.timing import times
 from bench.analysis.verdicts.verdict import judge, judge_wave

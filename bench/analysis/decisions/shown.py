@@ -24,7 +24,7 @@ class Near(NamedTuple):
     observed: bool
 
 
-class Seen:
+class Shown:
     """What one route has shown, put in order once: there may be very many requests."""
 
     def __init__(self, rows: Sequence[Measurement], observed: Sequence[Measurement]) -> None:
