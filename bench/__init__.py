@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bench.api import (
+        PrefillLaw,
         Run,
+        Verified,
+        WinnerMap,
         compare,
         crossovers,
         figure,
@@ -27,10 +30,12 @@ if TYPE_CHECKING:
     )
     from bench.errors import BenchError, CheckFailed, EngineError, JournalError, SuiteError
     from bench.records import (
+        Chat,
         Comparison,
         Crossover,
         Estimate,
         Exchange,
+        Level,
         Measurement,
         RunInfo,
         Summary,
@@ -62,6 +67,11 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "Summary",
     "Comparison",
     "Crossover",
+    "Verified",
+    "WinnerMap",
+    "PrefillLaw",
+    "Level",
+    "Chat",
     # errors
     "BenchError",
     "SuiteError",
@@ -70,10 +80,7 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "CheckFailed",
 ]
 
-_ERRORS = {"BenchError", "SuiteError", "JournalError", "EngineError", "CheckFailed"}
-_RECORDS = {
-    "RunInfo", "Exchange", "Measurement", "Verdict", "Estimate", "Summary", "Comparison", "Crossover",
-}  # fmt: skip
+_HOMES = ("errors", "records", "api")  # the lightest first
 
 
 def __getattr__(name: str) -> object:
@@ -82,8 +89,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    home = "errors" if name in _ERRORS else "records" if name in _RECORDS else "api"
-    value: object = getattr(import_module(f"{__name__}.{home}"), name)
+    homes = (import_module(f"{__name__}.{home}") for home in _HOMES)
+    value: object = next(getattr(home, name) for home in homes if hasattr(home, name))
     globals()[name] = value
     return value
 

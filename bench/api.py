@@ -26,6 +26,7 @@ from bench.analysis.decisions.crossover import crossovers, one_way
 from bench.analysis.decisions.verified import Verified, verified
 from bench.analysis.decisions.winner import WinnerMap, winner_map
 from bench.analysis.statistics.arrival import arrival
+from bench.analysis.statistics.cells import default_base
 from bench.analysis.statistics.chats import chats, planned_turns
 from bench.analysis.statistics.compare import compare
 from bench.analysis.statistics.curves import Arrival, curve_key
@@ -33,7 +34,8 @@ from bench.analysis.statistics.levels import levels
 from bench.analysis.statistics.prefill import PrefillLaw, prefill_laws
 from bench.analysis.statistics.summary import summarise
 from bench.analysis.verdicts.measure import measure_all
-from bench.errors import SuiteError
+from bench.analysis.watch.journal import is_watch
+from bench.errors import JournalError, SuiteError
 from bench.journal import FOLLOW_UP, has_follow_up, read_entries, read_info
 from bench.records import (
     Chat,
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PrefillLaw",
     "Run",
+    "Verified",
     "WinnerMap",
     "compare",
     "crossovers",
@@ -99,9 +102,9 @@ class Run:
         """What happened in the run besides exchanges: sessions, attempts, the end."""
         return [entry for entry in read_entries(self.path) if isinstance(entry, Event)]
 
-    @property
     def scrapes(self) -> Iterator[Scrape]:
-        """The metrics pages before and after every exchange, reduced to what their dialect knows.
+        """The metrics pages before and after every exchange, reduced to what their dialect knows; read from
+        disk each time.
 
         `Scrape.file` is the path of the raw page within the run directory.
         """
@@ -125,11 +128,12 @@ class Run:
         return summarise(self.measurements)
 
     def comparisons(self, base: str | None = None) -> list[Comparison]:
-        """Every route against `base` (default: the first) in every cell.
+        """Every route against `base` in every cell; without one against the route that reports compare with:
+        the first without speculation, else the first.
 
         Raises `SuiteError` when no route is called `base`.
         """
-        return compare(self.measurements, base)
+        return compare(self.measurements, base or default_base(self.info.suite.routes, self.measurements))
 
     def crossovers(self, base: str | None = None) -> list[Crossover]:
         """From which output length on each route beats `base`; every pair both ways without one.
@@ -165,7 +169,8 @@ class Run:
 
 
 def load(path: str | Path) -> Run:
-    """Opens a run directory. Raises `JournalError` when it is none or was made by a later version.
+    """Opens a run directory. Raises `JournalError` when it is none, is that of a watch, or was made by a
+    later version.
 
     >>> run = load("tests/data/run-small")
     >>> run.info.suite.name, run.info.suite.tiers
@@ -175,7 +180,10 @@ def load(path: str | Path) -> Run:
     ('mtp4', 256, 'cold', 'crosses')
     """
     folder = Path(path)
-    return Run(folder, read_info(folder))
+    info = read_info(folder)
+    if is_watch(info):
+        raise JournalError(f"{path}: this is a watch, not a run: ctxbench report {path} shows what it saw")
+    return Run(folder, info)
 
 
 def load_table(path: str | Path) -> list[Measurement]:
@@ -211,14 +219,19 @@ def frame(records: Iterable[Struct]) -> pd.DataFrame:
 
 
 def figure(
-    name: str, *runs: Run, base: str | None = None, task: str | None = None, reused: str | None = None
+    name: str,
+    *runs: Run | str | Path,
+    base: str | None = None,
+    task: str | None = None,
+    reused: str | None = None,
 ) -> Figure:
-    """A plot of the report over one or more runs, as a matplotlib figure to change or save.
+    """A plot of the report over one or more runs (or their directories), as a matplotlib figure to change or
+    save.
 
     `name` is one of `total_latency`, `winner_map`, `ttft`, `decode`, `acceptance`, `reuse`,
     `timeline`, `wave`, `gaps`, `order`. `task` shows the measurements of one task alone; without it they
     are shown together. `reused` (`75%`, `120000`) adds that cached part to `winner_map`. Raises `SuiteError`
-    for another name, or where the data does not carry the plot.
+    for another name, or where the data does not carry the plot; `JournalError` for what is no run directory.
     """
     from bench.analysis.decisions.reused import parse_reuse
     from bench.report import style
@@ -228,7 +241,7 @@ def figure(
     if name not in PLOTS:
         raise SuiteError(f"no plot is called {name!r}: there are {', '.join(PLOTS)}")
     reuse = parse_reuse(reused) if reused is not None else None
-    content = collect([run.path for run in runs], base, reuse)
+    content = collect([run.path if isinstance(run, Run) else Path(run) for run in runs], base, reuse)
     with style.drawing():
         drawn = PLOTS[name][2](content if task is None else of_task(content, task))
         if drawn is None:

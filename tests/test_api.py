@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 import bench
 import bench.api
 from bench.errors import JournalError, SuiteError
+from bench.journal import Journal
 
 ROOT = Path(__file__).parents[1]
 SMALL = ROOT / "tests" / "data" / "run-small"
@@ -55,11 +57,31 @@ def test_a_run_gives_typed_records() -> None:
     assert all(m.verdict.valid for m in run.measurements)
     assert sum(1 for _ in run.exchanges()) == 36
     assert [event.name for event in run.events] == ["session", "finished"]
-    assert sum(1 for _ in run.scrapes) == 72
+    assert sum(1 for _ in run.scrapes()) == 72
     assert {s.route for s in run.summary()} == {"mtp4", "mtp2", "target-only"}
     assert {c.base for c in run.comparisons("target-only")} == {"target-only"}
     assert {law.route for law in run.prefill_laws()} == {"mtp4", "mtp2", "target-only"}
     assert repr(run) == "<Run run-small: 36 trials planned>"
+
+
+def test_a_run_compares_with_the_route_that_its_report_compares_with() -> None:
+    run = bench.load(SMALL)  # its routes: mtp4, mtp2, target-only
+    assert {c.base for c in run.comparisons()} == {"target-only"}
+
+
+def test_a_watch_is_no_run(tmp_path: Path) -> None:
+    info = bench.load(SMALL).info
+    watch = structs.replace(info, id="w", plan=(), suite=structs.replace(info.suite, tiers=()))
+    with Journal.create(tmp_path / "w", watch):
+        pass
+    with pytest.raises(bench.JournalError, match="this is a watch, not a run: ctxbench report"):
+        bench.load(tmp_path / "w")
+
+
+def test_a_figure_is_drawn_from_runs_or_from_where_they_are() -> None:
+    drawn = [bench.figure("ttft", run) for run in (bench.load(SMALL), SMALL, str(SMALL))]
+    titles = [[axes.get_title() for axes in one.axes] for one in drawn]
+    assert titles[0] == titles[1] == titles[2]
 
 
 def test_a_frame_has_a_row_per_record_and_na_where_missing() -> None:

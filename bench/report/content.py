@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -199,14 +199,15 @@ def assemble(
     from bench.analysis.decisions.crossover import crossovers, one_way
     from bench.analysis.decisions.reused import reused_crossovers
     from bench.analysis.statistics.answers import equivalences, needle_scores
-    from bench.analysis.statistics.cells import alone, is_turn
+    from bench.analysis.statistics.cells import alone, default_base, is_turn
     from bench.analysis.statistics.chats import chats, planned_turns
     from bench.analysis.statistics.compare import compare
     from bench.analysis.statistics.levels import levels
     from bench.analysis.statistics.summary import summarise
 
     found, measurements = measurements, tuple(alone(measurements))
-    asked, base = asked or Asked(), base or choose_base(runs, measurements)
+    routes = [route for run in runs for route in run.info.suite.routes]
+    asked, base = asked or Asked(), base or default_base(routes, measurements)
     several = len({m.route for m in measurements}) > 1
     return Content(
         runs=runs,
@@ -233,15 +234,6 @@ def assemble(
 def _sorted(found: list[Crossover]) -> list[Crossover]:
     """By task, tier and condition; within a cell in the order they came."""
     return sorted(found, key=lambda one: (one.task, one.tier, one.condition))
-
-
-def choose_base(runs: Sequence[Run], measurements: Iterable[Measurement]) -> str | None:
-    """The route to compare against: the first without speculation, else the first; measured ones only."""
-    measured = {measurement.route for measurement in measurements}
-    routes = [route for run in runs for route in run.info.suite.routes if route.name in measured]
-    plain = [route.name for route in routes if route.speculation is None]
-    named = plain + [route.name for route in routes] + sorted(measured)
-    return named[0] if named else None
 
 
 def _cells(content: Content) -> list[Cell]:

@@ -20,7 +20,7 @@ from msgspec import structs
 from bench.analysis.statistics.bootstrap import Floats
 from bench.analysis.verdicts.firstreplay import is_first_miss
 from bench.errors import SuiteError
-from bench.records import Condition, Measurement
+from bench.records import Condition, Measurement, Route
 
 SAME_TIER = 0.001
 """Relative difference below which two prompt lengths are one tier."""
@@ -142,6 +142,16 @@ def named(routes: Sequence[str], name: str) -> list[str]:
     if not found:
         raise SuiteError(f"no route {name!r} among the measurements: there are {', '.join(routes) or 'none'}")
     return found
+
+
+def default_base(routes: Iterable[Route], measurements: Iterable[Measurement]) -> str | None:
+    """The route to compare with where none is named: of those that were measured the first without
+    speculation, else the first. `routes` are those of the suites; `None`: nothing was measured."""
+    measured = {measurement.route for measurement in measurements}
+    there = [route for route in routes if route.name in measured]
+    plain = [route.name for route in there if route.speculation is None]
+    found = plain + [route.name for route in there] + sorted(measured)
+    return found[0] if found else None
 
 
 def column(rows: Iterable[Measurement], field: str) -> Floats:
