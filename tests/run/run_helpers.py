@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from unittest import mock
 
 from bench.cli.main import main
 from bench.journal import read_entries
 from bench.records import Event, Exchange
+from bench.run.progress import Progress
+from bench.run.study import Order, start
 from bench.servers import simulator
 
 TOKENIZER = Path(simulator.__file__).with_name("tokenizer.json")
@@ -70,6 +73,16 @@ def ctxbench_here(
         except SystemExit as left:
             code = left.code if isinstance(left.code, int) else 1
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+async def interrupted(order: Order, when: Callable[[Progress], bool]) -> None:
+    """Starts a run, and cancels it as Ctrl-C does once `when` is so."""
+    progress = Progress()
+    task = asyncio.create_task(start(order, progress))
+    while not when(progress) and not task.done():
+        await asyncio.sleep(0.005)
+    task.cancel()
+    await task
 
 
 def only_run(results: Path) -> Path:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
-from run_helpers import exchanges, only_run, suite_text
+from run_helpers import exchanges, interrupted, only_run, suite_text
 
 from bench.analysis.statistics.levels import levels
 from bench.analysis.verdicts.measure import measure_all
@@ -217,20 +216,10 @@ def test_a_wave_that_missed_is_replayed_behind_a_new_cold_wave(tmp_path: Path) -
     ]
 
 
-async def _interrupted(one: Order, when: Callable[[Progress], bool]) -> None:
-    """Starts a run, and cancels it as Ctrl-C does once `when` is so."""
-    progress = Progress()
-    task = asyncio.create_task(start(one, progress))
-    while not when(progress) and not task.done():
-        await asyncio.sleep(0.005)
-    task.cancel()
-    await task
-
-
 def test_ctrl_c_in_a_wave_keeps_every_stream_and_the_rest_is_done_on_resume(tmp_path: Path) -> None:
     with simulate("toy-target-only", speed=0.05) as server:
         with pytest.raises(asyncio.CancelledError):
-            let_go = _interrupted(order(suite(server.base_url), tmp_path), lambda now: now.together == 4)
+            let_go = interrupted(order(suite(server.base_url), tmp_path), lambda now: now.together == 4)
             asyncio.run(let_go)
         run = only_run(tmp_path)
         cut = exchanges(run)
@@ -243,22 +232,6 @@ def test_ctrl_c_in_a_wave_keeps_every_stream_and_the_rest_is_done_on_resume(tmp_
         ("a/512/replay/1.1@4", 1, "trial", 4),
     ]
     assert all_valid(run)
-
-
-def test_ctrl_c_while_a_wave_settles_keeps_it_and_its_last_page(tmp_path: Path) -> None:
-    # Pages come half a second late, so that there is time to interrupt.
-    server = simulate("toy-target-only", speed=SPEED, faults=["metrics-late"])
-    with server, pytest.raises(asyncio.CancelledError):
-        settling = _interrupted(
-            order(suite(server.base_url), tmp_path),
-            lambda now: now.phase == "settling" and now.trial is not None,
-        )
-        asyncio.run(settling)
-    run = only_run(tmp_path)
-    found = exchanges(run)
-    assert found and {one.failure for one in found} == {None}
-    assert [one.after is not None for one in found] == [True, False, False, False] * (len(found) // 4)
-    assert "wave_incomplete" not in {reason.id for row in measured(run) for reason in row.verdict.reasons}
 
 
 def _finish(run: Path, results: Path) -> None:
