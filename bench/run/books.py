@@ -10,18 +10,16 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from bench.analysis.verdicts.measure import Measurer
 from bench.journal import Entry, Journal
 from bench.plan.times import RouteModel
-from bench.records import Event, Exchange, Measurement, Reason, RunInfo
+from bench.records import Event, Measurement, Reason, RunInfo
 from bench.run.exchange import utc_now
-from bench.run.forecast.outlook import Outlook
-from bench.run.ledger import Ledger
 from bench.run.progress import Progress
+from bench.run.tally import Tally
 
 
 class Books:
-    """The journal of one run with its ledger, its measurements and its outlook."""
+    """The journal of one run, and the tally of its lines."""
 
     def __init__(
         self,
@@ -31,35 +29,35 @@ class Books:
         models: Mapping[str, RouteModel] | None = None,
     ) -> None:
         """`models`: what is known of the routes' times."""
-        self.ledger = Ledger(info.suite.retry_invalid)
-        self.outlook = Outlook([route.name for route in info.suite.routes], models)
+        self._tally = Tally(info, models)
+        self.ledger = self._tally.ledger
+        self.outlook = self._tally.outlook
         self._plan = info.plan
         self._journal = journal
         self._progress = progress
-        self._measurer = Measurer(info)
         # One thread: lines keep their order, and no fsync ever holds up the event loop.
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
 
     def recall(self, entries: Iterator[Entry]) -> None:
         """Takes in what earlier sessions of this run have done. What waits for a replay still waits."""
         for entry in entries:
-            self._take_in(entry)
-        self._judged(self._measurer.close_wave())
+            self._say_invalid(self._tally.take(entry))
+        self._say_invalid(self._tally.close_wave())
 
     @property
     def undecided(self) -> str | None:
         """Id of a trial, a first replay that missed, whose verdict waits for the next one of its prompt."""
-        return self._measurer.undecided
+        return self._tally.undecided
 
     def decide(self) -> None:
         """No more replays of the prompt at hand follow: what waited for one is judged without."""
-        self._judged(self._measurer.decide())
+        self._say_invalid(self._tally.decide())
 
     async def append(self, entries: Sequence[Entry]) -> None:
         """Into the journal, and from there into the books; returns when it is on the disk."""
         await self._write(self._journal.append, *entries)
         for entry in entries:
-            self._take_in(entry)
+            self._say_invalid(self._tally.take(entry))
 
     async def note(self, name: str, message: str = "", data: dict[str, object] | None = None) -> None:
         """An event of now."""
@@ -85,29 +83,10 @@ class Books:
         """Waits for what is still being written."""
         self._writer.shutdown(wait=True)
 
-    def _take_in(self, entry: Entry) -> None:
-        if isinstance(entry, Event):
-            self.ledger.note_event(entry)
-            return
-        self.ledger.note_sent(entry)
-        if entry.purpose == "trial":
-            self._judged(self._measurer.take(entry))
-        else:
-            self._judged(self._measurer.skip(entry))
-            self._warmed_up(entry)
-
-    def _warmed_up(self, exchange: Exchange) -> None:
-        if exchange.purpose == "warmup" and exchange.chunks.at_ns:
-            first_s = exchange.chunks.at_ns[0] / 1e9
-            self.outlook.warmed_up(exchange.trial.route, exchange.prompt.tokens, first_s)
-
-    def _judged(self, found: Sequence[Measurement]) -> None:
-        """Counts what was measured, and says what is invalid: a wave in one line."""
+    def _say_invalid(self, found: Sequence[Measurement]) -> None:
+        """Says which of the new measurements are invalid, and why: a wave in one line."""
         blamed: dict[str, dict[str, None]] = {}
-        self.ledger.undecided = self._measurer.undecided
-        self.ledger.note_measured(found)
         for one in found:
-            self.outlook.measured(one)
             if not one.verdict.valid:
                 reasons = blamed.setdefault(one.window.id if one.window else one.trial_id, {})
                 reasons |= dict.fromkeys(map(_in_short, one.verdict.reasons))

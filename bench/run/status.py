@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
 
-from bench.analysis.verdicts.measure import Measurer
 from bench.errors import JournalError
 from bench.journal import Entry, read_run
-from bench.records import Event, Exchange, Measurement, RunInfo, Trial
+from bench.records import Event, Measurement, RunInfo, Trial
 from bench.records.events import (
     FINISHED,
     NOT_IDLE,
@@ -31,8 +30,7 @@ from bench.records.events import (
     WATCH_ENDED,
     WATCHED,
 )
-from bench.run.forecast.outlook import Outlook
-from bench.run.ledger import Ledger
+from bench.run.tally import Tally
 
 
 class InFlight(Struct, frozen=True, kw_only=True):
@@ -130,13 +128,11 @@ def holder(path: Path) -> int | None:
 
 
 class _Reader:
-    """The same bookkeeping as the runner's, for a journal that somebody else writes."""
+    """What a journal that somebody else writes tells of its run's state, beside the tally of its lines."""
 
     def __init__(self, info: RunInfo) -> None:
         self._info = info
-        self._measurer = Measurer(info)
-        self._ledger = Ledger(info.suite.retry_invalid)
-        self._outlook = Outlook([route.name for route in info.suite.routes])
+        self._tally = Tally(info)
         self._open: dict[tuple[object, object], Event] = {}
         self._away: dict[str, Event] = {}
         self._ended = False
@@ -152,10 +148,10 @@ class _Reader:
         if isinstance(entry, Event):
             self._take_event(entry)
         else:
-            self._take_exchange(entry)
+            self._open.pop((entry.trial.id, entry.attempt), None)
+        self._count(self._tally.take(entry))
 
     def _take_event(self, event: Event) -> None:
-        self._ledger.note_event(event)
         if event.name == WATCHED:
             self._take_watched(event)
         elif event.name == SERVER_AWAY:
@@ -180,36 +176,19 @@ class _Reader:
         self._restarts += restarted
         self._watched += not restarted
 
-    def _take_exchange(self, exchange: Exchange) -> None:
-        self._open.pop((exchange.trial.id, exchange.attempt), None)
-        if exchange.purpose != "trial":
-            self._take_measured(self._measurer.skip(exchange))
-            if exchange.purpose == "warmup" and exchange.chunks.at_ns:
-                first_s = exchange.chunks.at_ns[0] / 1e9
-                self._outlook.warmed_up(exchange.trial.route, exchange.prompt.tokens, first_s)
-            self._ledger.note_sent(exchange)
-            return
-        self._ledger.note_sent(exchange)
-        self._take_measured(self._measurer.take(exchange))
-
-    def _take_measured(self, found: list[Measurement]) -> None:
-        self._ledger.note_measured(found)
-        for measurement in found:
-            self._take_measurement(measurement)
-
-    def _take_measurement(self, measurement: Measurement) -> None:
-        self._outlook.measured(measurement)
-        self._valid += measurement.verdict.valid
-        self._invalid += not measurement.verdict.valid
-        self._failed += measurement.failure is not None
-        for reason in measurement.verdict.reasons:
-            self._reasons[reason.id] = self._reasons.get(reason.id, 0) + 1
+    def _count(self, found: Sequence[Measurement]) -> None:
+        for one in found:
+            self._valid += one.verdict.valid
+            self._invalid += not one.verdict.valid
+            self._failed += one.failure is not None
+            for reason in one.verdict.reasons:
+                self._reasons[reason.id] = self._reasons.get(reason.id, 0) + 1
 
     def status(self, path: Path, process: int | None, now: float) -> Status:
         """Everything so far, as of the wall clock's `now`; no entry may follow."""
         if process is None:  # else the rest of a wave may be about to be written
-            self._take_measured(self._measurer.end())
-        left = self._ledger.left(self._info.plan)
+            self._count(self._tally.end())
+        left = self._tally.ledger.left(self._info.plan)
         in_flight = self._in_flight(now)
         watching = not self._info.plan
         over = self._ended if watching else not left
@@ -220,7 +199,7 @@ class _Reader:
             total=len(self._info.plan),
             done=len(self._info.plan) - len(left),
             left=len(left),
-            unmeasured=self._ledger.unmeasured(self._info.plan),
+            unmeasured=self._tally.ledger.unmeasured(self._info.plan),
             valid=self._valid,
             invalid=self._invalid,
             failed=self._failed,
@@ -238,12 +217,14 @@ class _Reader:
 
     def _left_s(self, left: list[Trial], in_flight: tuple[InFlight, ...]) -> float | None:
         """Time for all trials that are left, less what those in flight have had of theirs."""
-        total = self._outlook.left_s(left)
+        total = self._tally.outlook.left_s(left)
         if total is None:
             return None
         since = {one.trial: one.since_s or 0.0 for one in in_flight}
         spent = [
-            min(since[trial.id], self._outlook.left_s([trial]) or 0.0) for trial in left if trial.id in since
+            min(since[trial.id], self._tally.outlook.left_s([trial]) or 0.0)
+            for trial in left
+            if trial.id in since
         ]
         return max(0.0, total - max(spent, default=0.0))
 
@@ -258,7 +239,7 @@ class _Reader:
                 attempt=attempt if isinstance(attempt, int) else 1,
                 purpose=str(event.data.get("purpose", "trial")),
                 since_s=None if began is None else max(0.0, now - began),
-                expected_ttft_s=self._outlook.ttft_s(trial) if trial is not None else None,
+                expected_ttft_s=self._tally.outlook.ttft_s(trial) if trial is not None else None,
             )
             found.append(one)
         return tuple(found)
