@@ -212,6 +212,56 @@ def test_an_earlier_run_counts_only_where_model_or_address_says_that_it_is_the_s
     assert earlier_runs(there, results=earlier).runs == (run.name,)
 
 
+def moved(earlier: Path, results: Path, name: str, base_url: str) -> Path:
+    """A copy of the earlier run under another name, as if it had been measured at another address."""
+    run = results / name
+    shutil.copytree(only_run(earlier), run)
+    info = json.loads((run / "run.json").read_text())
+    info["suite"]["routes"][0]["base_url"] = base_url
+    (run / "run.json").write_text(json.dumps(info))
+    return run
+
+
+def test_plan_and_run_learn_from_the_same_address_and_only_without_it_from_another(
+    earlier: Path, tmp_path: Path
+) -> None:
+    results = tmp_path / "results"
+    moved(earlier, results, "2-elsewhere", "http://127.0.0.1:2/v1")
+    undeclared = parse_suite(suite_text({"a": URL}))
+    declared = parse_suite(suite_text({"a": URL}).replace('name = "a"', 'name = "a"\nmodel = "toy"'))
+    served = {"a": "toy"}
+    for found in (
+        earlier_runs(declared, results=results),
+        earlier_runs(undeclared, results=results, models=served),
+    ):
+        assert found.runs == ("2-elsewhere",)
+    moved(earlier, results, "1-here", "http://LOCALHOST:1/v1")  # older, another spelling of the same server
+    for found in (
+        earlier_runs(undeclared, results=results),
+        earlier_runs(declared, results=results),
+        earlier_runs(undeclared, results=results, models=served),
+    ):
+        assert found.runs == ("1-here",)
+    assert earlier_runs(undeclared, results=results, models={"a": "another"}).runs == ()
+
+
+def test_an_address_of_its_own_is_preferred_route_by_route(earlier: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    run = moved(earlier, results, "1-b-elsewhere", "http://127.0.0.1:3/v1")
+    for name in ("run.json", "journal.jsonl"):
+        text = (run / name).read_text().replace('"name": "a"', '"name": "b"')
+        (run / name).write_text(
+            text.replace('"route":"a"', '"route":"b"').replace('"route": "a"', '"route": "b"')
+        )
+    moved(earlier, results, "2-a-here", URL)
+    moved(earlier, results, "3-a-elsewhere", "http://127.0.0.1:2/v1")
+    found = earlier_runs(
+        parse_suite(suite_text({"a": URL, "b": URL})), results=results, models={"a": "toy", "b": "toy"}
+    )
+    assert found.runs == ("2-a-here", "1-b-elsewhere")
+    assert {m.route for m in found.measurements} == {"a", "b"} == set(found.around_s)
+
+
 # --- ctxbench plan --------------------------------------------------------------------------------
 
 

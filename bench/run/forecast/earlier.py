@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import median
 
 from msgspec import Struct, structs
 
+from bench.address import server_at
 from bench.analysis.verdicts.measure import measure_all
 from bench.errors import JournalError
 from bench.journal import Entry, read_entries, read_info
@@ -47,25 +48,49 @@ def earlier_runs(
     """Measurements of the same routes, from the `named` runs or else from what lies under `results`.
 
     A run under `results` counts for a route of the same name and speculation that served the same
-    model, as far as both are known (`models`: by route, what is served now). A directory there that
-    is no whole run is passed over; in a named one it is a `JournalError`.
+    model, as far as both are known (`models`: by route, what is served now). What was measured at another
+    address counts only for a route of which nothing was measured at its own, and whose model is known.
+    A directory there that is no whole run is passed over; in a named one it is a `JournalError`.
     """
+    if named:
+        return _collected(list(named), lambda info: {r.name for r in suite.routes if _has(info, r)})
+    paths, known = _newest_first(results), models or {}
+
+    def at(info: RunInfo, routes: Iterable[Route], *, here: bool) -> set[str]:
+        return {r.name for r in routes if _same(r, info, known.get(r.name) or r.model, here=here)}
+
+    own = _collected(paths, lambda info: at(info, suite.routes, here=True), tolerant=True)
+    measured = {m.route for m in own.measurements}
+    rest = [route for route in suite.routes if route.name not in measured]
+    if not rest:
+        return own
+    other = _collected(paths, lambda info: at(info, rest, here=False), tolerant=True)
+    return Earlier(
+        measurements=own.measurements + other.measurements,
+        runs=tuple(sorted({*own.runs, *other.runs}, reverse=True)),
+        around_s=own.around_s | other.around_s,
+    )
+
+
+def _collected(
+    paths: Sequence[Path], routes_of: Callable[[RunInfo], set[str]], *, tolerant: bool = False
+) -> Earlier:
+    """What the runs say of the routes that `routes_of` names for each; `tolerant`: what is no run is none."""
     used: list[str] = []
     found: list[Measurement] = []
     around: dict[str, tuple[float, ...]] = {}
-    paths = list(named) or _newest_first(results)
     for path in paths:
         try:
             info = read_info(path)
-            routes = {r.name for r in suite.routes if _same(r, info, models or {}, loosely=bool(named))}
+            routes = routes_of(info)
             gaps = Gaps()
             mine = _measurements(gaps.watching(read_entries(path)), info, routes) if routes else []
         except JournalError:
-            if named:
+            if not tolerant:
                 raise
             continue
         if mine:
-            for route in routes:
+            for route in {m.route for m in mine}:
                 around[route] = (*around.get(route, ()), *gaps.around_s.get(route, ()))
             used.append(path.name)
             found += mine
@@ -82,19 +107,22 @@ def _newest_first(results: Path) -> list[Path]:
         return []  # no results yet
 
 
-def _same(route: Route, info: RunInfo, models: Mapping[str, str], *, loosely: bool) -> bool:
-    try:
-        then = info.suite.route(route.name)
-    except KeyError:
+def _has(info: RunInfo, route: Route) -> bool:
+    return any(then.name == route.name for then in info.suite.routes)
+
+
+def _same(route: Route, info: RunInfo, model: str | None, *, here: bool) -> bool:
+    """Whether a run measured such a route; `here`: at the same address, else at another one."""
+    if not _has(info, route):
         return False
-    if loosely:
-        return True
-    if models.get(route.name) is None and route.model is None and route.base_url != then.base_url:
-        return False  # neither model nor address says that this is the same server
+    then = info.suite.route(route.name)
+    if (server_at(then.base_url) == server_at(route.base_url)) is not here:
+        return False
     facts = info.facts.get(route.name)
     model_then = then.model or (facts.model if facts else None)
-    model_now = models.get(route.name) or route.model
-    return then.speculation == route.speculation and (model_now is None or model_then in (None, model_now))
+    if model is None and not here:
+        return False  # neither model nor address says that this is the same server
+    return then.speculation == route.speculation and (model is None or model_then in (None, model))
 
 
 def _measurements(entries: Iterable[Entry], info: RunInfo, routes: set[str]) -> list[Measurement]:
