@@ -94,6 +94,7 @@ class Client:
         self._ca_file = ca_file
         self._insecure = insecure
         self._proxy = None if proxy is None or is_here(self._url.host) else proxy
+        self._proxy_place = None if self._proxy is None else _place(httpx.URL(self._proxy))
         self._connect_s = connect_s
         self._given = transport
         self._ruler = transport is None and self._proxy is None
@@ -225,9 +226,7 @@ class Client:
             task.uncancel()
             failure = Failure(kind="cancelled", message="interrupted while the exchange was running")
         except httpx.HTTPError as error:
-            failure = classify(
-                error, where=_place(prepared.request.url), answered=recorder.status is not None
-            )
+            failure = self._failure(error, prepared.request.url, answered=recorder.status is not None)
         finally:
             watch.stop()
         return raw_of(recorder, watch, started_at=started_at, headers=headers, failure=failure)
@@ -291,7 +290,7 @@ class Client:
                 f"{name}: no answer within {timeout_s:g} s; is the server busy or stuck?"
             ) from error
         except httpx.HTTPError as error:
-            failure = classify(error, where=_place(url), answered=False)
+            failure = self._failure(error, url, answered=False)
             raise EngineError(hide(f"{name}: {failure.message}", self._secrets)) from error
         if response.status_code != 200:
             failure = of_status(response.status_code, text)
@@ -305,6 +304,9 @@ class Client:
             at_ns=now_ns,
             took_ns=now_ns - started_ns,
         )
+
+    def _failure(self, error: httpx.HTTPError, url: httpx.URL, *, answered: bool) -> Failure:
+        return classify(error, where=_place(url), answered=answered, proxy=self._proxy_place)
 
     def _json(self, method: str, path_or_url: str, reply: Reply) -> Any:
         try:

@@ -21,6 +21,9 @@ from bench.wire.http1 import FramingError
 from bench.wire.recorder import TooLarge
 from bench.wire.stream import BODY_LIMIT, error_text, short
 
+_PROXY_STATUS = 407
+_WANTS_USER = "wants a user and password: are they in its address, http://user:password@host:port, and right?"
+
 
 class StatusError(EngineError):
     """The server answered, but not with 200."""
@@ -30,10 +33,11 @@ class StatusError(EngineError):
         self.status = status
 
 
-def classify(error: BaseException, *, where: str, answered: bool) -> Failure:
+def classify(error: BaseException, *, where: str, answered: bool, proxy: str | None = None) -> Failure:
     """A failed request as data.
 
-    `where` is the host and port for the sentence; `answered` says that the response head had come.
+    `where` is the host and port for the sentence, `proxy` those of the proxy that was to carry it there;
+    `answered` says that the response head had come.
     """
     chain = list(_causes(error))
 
@@ -44,6 +48,8 @@ def classify(error: BaseException, *, where: str, answered: bool) -> Failure:
         return Failure(kind="too_large", message=str(found))
     if found := first(FramingError):
         return Failure(kind="malformed", message=f"{where} broke HTTP: {short(str(found))}")
+    if proxy is not None and (of_proxy := _proxy_failed(chain, proxy)):
+        return Failure(kind="refused", message=of_proxy)
     if first(socket.gaierror) or _named(chain, "ClientConnectorDNSError"):
         return Failure(kind="refused", message=f"the host of {where} is not known (DNS)")
     if found := first(ssl.SSLCertVerificationError):
@@ -59,7 +65,9 @@ def classify(error: BaseException, *, where: str, answered: bool) -> Failure:
     if answered:
         return Failure(kind="truncated", message=f"the stream broke: {_reason(chain)}")
     if _is_connect_timeout(chain):
-        return Failure(kind="connect_timeout", message=f"{where} did not accept a connection in time")
+        return Failure(
+            kind="connect_timeout", message=f"{where} did not accept a connection in time{_through(proxy)}"
+        )
     if first(httpx.ConnectError, httpx.UnsupportedProtocol, httpx.ProxyError):
         return Failure(kind="refused", message=f"{where} cannot be reached: {_reason(chain)}")
     return Failure(kind="reset", message=f"the connection broke before the answer began: {_reason(chain)}")
@@ -68,17 +76,25 @@ def classify(error: BaseException, *, where: str, answered: bool) -> Failure:
 def of_status(status: int, body: str) -> Failure:
     """An HTTP status other than 200."""
     message = f"HTTP {status}: {error_text(body)}" if body.strip() else f"HTTP {status} without a word"
+    if status == _PROXY_STATUS:  # no server's: only a proxy answers so
+        message = f"the proxy {_WANTS_USER} ({message})"
     return Failure(kind="status", message=message, status=status, body=body[:BODY_LIMIT])
 
 
-def advice(status: int) -> str:
-    """What to do about a status on a path that ought to exist."""
+def advice(status: int, *, of_base: bool = True, if_missing: str = "") -> str:
+    """What to do about a status on a path that ought to exist.
+
+    `of_base`: the path counts from `base_url`, which may be the wrong one. `if_missing`: what a 404 makes
+    one ask of any other path.
+    """
     if status in (401, 403):
         return "; the key is missing or wrong: name its environment variable with api_key_env"
     if status == 404:
-        return "; there is no such path: does base_url end in the version part, such as /v1?"
+        if of_base:
+            if_missing = "does base_url end in the version part, such as /v1?"
+        return f"; there is no such path: {if_missing}" if if_missing else ""
     if 300 <= status < 400:
-        return "; it redirects: put the final address into base_url"
+        return f"; it redirects: {'put' if of_base else 'give'} the final address{' into base_url' * of_base}"
     return ""
 
 
@@ -105,6 +121,24 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
             seen.add(id(inner))
             yield inner
         current = current.__cause__ or current.__context__
+
+
+def _proxy_failed(chain: list[BaseException], proxy: str) -> str | None:
+    """What kept the proxy itself from carrying the request; `None`: something behind it did."""
+    if _named(chain, "ClientHttpProxyError"):
+        status = next((found for e in chain if (found := getattr(e, "status", None)) is not None), None)
+        if status == _PROXY_STATUS:
+            return f"the proxy {proxy} {_WANTS_USER}"
+        return f"the proxy {proxy} does not connect: it answers HTTP {status}"
+    if _named(chain, "ClientConnectorDNSError"):
+        return f"the host of the proxy {proxy} is not known (DNS)"
+    if _named(chain, "ClientProxyConnectionError"):
+        return f"the proxy {proxy} does not answer"
+    return None
+
+
+def _through(proxy: str | None) -> str:
+    return f" (through the proxy {proxy})" if proxy else ""
 
 
 def _named(chain: list[BaseException], name: str) -> bool:
