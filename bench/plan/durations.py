@@ -26,6 +26,17 @@ def parse_duration(text: str, *, bare: str | None = None) -> float:
     return seconds
 
 
+def told_apart(first_s: float, second_s: float) -> tuple[str, str]:
+    """Two unequal durations as `words` tells them; where these are equal or no time, in seconds with as many
+    digits as make them differ: `0.95 s` and `0.9 s` as `0.95 s` and `0.90 s`."""
+    told = words(first_s), words(second_s)
+    for digits in range(1, 10):
+        if told[0] != told[1] and "0 s" not in told:
+            break
+        told = f"{first_s:.{digits}f} s", f"{second_s:.{digits}f} s"
+    return told
+
+
 def words(seconds: float) -> str:
     """`47 s`, `12 min`, `3 h 05 min`."""
     if seconds < 90:

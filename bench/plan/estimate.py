@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from bench.analysis.statistics.prefill import PrefillLaw
 from bench.errors import SuiteError
-from bench.plan.durations import words
+from bench.plan.durations import told_apart, words
 from bench.plan.times import TIMING_ERROR, RouteModel
 from bench.records import Trial
 
@@ -163,13 +163,9 @@ def within_budget(
             left = tuple(t for t in left if t.turn or t.tier != max(tiers))
         else:
             chats = " and of the chats" if any(t.turn for t in left) else ""
-            message = (
-                f"one repeat of the smallest tier, {max(tiers):,} tokens,{chats} takes "
-                f"{words(now.total_s or 0.0)}"
-            )
-            raise SuiteError(
-                f"budget: {message}, more than {words(budget_s)}: raise it, or plan fewer routes"
-            )
+            needed, budget = told_apart(now.total_s or 0.0, budget_s)
+            message = f"one repeat of the smallest tier, {max(tiers):,} tokens,{chats} takes {needed}"
+            raise SuiteError(f"budget: {message}, more than {budget}: raise it, or plan fewer routes")
         now = estimated()
     return BudgetedPlan(
         trials=left, estimate=now, changes=_changes(left, asked, dropped, full, now, budget_s)
@@ -187,7 +183,8 @@ def _changes(
     if len({t.repeat for t in left}) == asked and not dropped:
         return ()
     kept = len({t.repeat for t in left})
-    changes = [f"the plan needs {words(full_s)}, the budget is {words(budget_s)}"]
+    needed, budget = told_apart(full_s, budget_s)
+    changes = [f"the plan needs {needed}, the budget is {budget}"]
     if kept < asked:
         changes.append(f"repeats: {kept} instead of {asked}")
     changes += [f"tier {tier:,} dropped" for tier in dropped]

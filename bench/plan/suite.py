@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from bench.address import address_problem, exporter_problems, server_at
+from bench.engines import DIALECTS
 from bench.errors import SuiteError
 from bench.plan.chats import chat_problems
 from bench.plan.headers import header_problems
@@ -272,6 +273,9 @@ def _route_problems(where: str, route: Route) -> Iterable[str]:
     if route.api_key_env is not None and not _VARIABLE.fullmatch(route.api_key_env):
         # Most likely the key itself: do not repeat it.
         yield f"{where}: api_key_env is the name of an environment variable, never the key itself"
+    if route.engine is not None and route.engine not in DIALECTS:
+        hint = _nearest(route.engine.lower(), list(DIALECTS))
+        yield f"{where}: engine = {route.engine[:40]!r}: no engine is called that; {hint}"
     yield from header_problems(where, route.headers, with_key=route.api_key_env is not None)
     if route.speculation and not 1 <= route.speculation.num_speculative_tokens <= 64:
         yield f"{where}: speculation.num_speculative_tokens: 1 to 64; for target only leave speculation out"
@@ -303,12 +307,16 @@ def _refuse_unknown_keys(
         here = f"{place}.{key}" if place else str(key)
         if key not in known:
             allowed = (*known, *also)
-            near = difflib.get_close_matches(str(key), allowed, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(allowed))}"
-            raise SuiteError(f"{name}: unknown key {here!r}; {hint}")
+            raise SuiteError(f"{name}: unknown key {here!r}; {_nearest(str(key), sorted(allowed))}")
         for inner in _structs_in(known[key]):
             for item in value if isinstance(value, list) else [value]:
                 _refuse_unknown_keys(name, here, item, inner)
+
+
+def _nearest(word: str, allowed: Sequence[str]) -> str:
+    """The question whether the nearest of the allowed words was meant; all of them where none is near."""
+    near = difflib.get_close_matches(word, allowed, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(allowed)}"
 
 
 def _structs_in(kind: Any) -> list[type[Struct]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.errors import SuiteError
-from bench.plan.durations import parse_duration, words
+from bench.plan.durations import parse_duration, told_apart, words
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,17 @@ def test_a_bare_number_has_the_unit_that_is_given() -> None:
 )
 def test_durations_are_told_as_people_do(seconds: float, text: str) -> None:
     assert words(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("first_s", "second_s", "told"),
+    [
+        (720.0, 300.0, ("12 min", "5 min")),
+        (1.3, 0.9, ("1.3 s", "0.9 s")),
+        (0.95, 0.9, ("0.95 s", "0.90 s")),
+        (0.7, 0.2, ("0.7 s", "0.2 s")),  # not 1 s and 0 s
+        (725.5, 720.0, ("725.5 s", "720.0 s")),
+    ],
+)
+def test_two_durations_never_look_alike(first_s: float, second_s: float, told: tuple[str, str]) -> None:
+    assert told_apart(first_s, second_s) == told

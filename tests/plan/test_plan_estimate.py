@@ -321,6 +321,8 @@ def test_then_the_largest_tiers_on_all_routes_alike_and_it_is_said() -> None:
 def test_a_budget_below_the_smallest_study_is_refused_with_figures() -> None:
     with pytest.raises(SuiteError, match=r"smallest tier, 8,000 tokens, takes 12 s, more than 5 s"):
         budgeted(5.0)
+    with pytest.raises(SuiteError, match=r"takes 12\.\d+ s, more than 11\.9\d* s"):
+        budgeted(11.9)
 
 
 def test_a_budget_needs_known_times() -> None:

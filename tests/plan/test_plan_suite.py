@@ -72,6 +72,16 @@ def test_routes_on_separate_servers_are_interleaved_unless_told_otherwise() -> N
         ('"http://127.0.0.1:8001/v1"', '"localhost:8001"', "an http:// or https:// address"),
         ('"http://127.0.0.1:8001/v1"', '"http://h:99999/v1"', "an http:// or https:// address"),
         ('"completions"', '"chats"', r"endpoint = 'chats': allowed are chat, completions, tokens"),
+        (
+            "[route.setting]",
+            'engine = "vlm"\n[route.setting]',
+            r"number 1: engine = 'vlm': no engine is called that; did you mean 'vllm'\?",
+        ),
+        (
+            "[route.setting]",
+            'engine = "tgi9"\n[route.setting]',
+            "known are llamacpp, sglang, trtllm, lmdeploy, vllm, generic",
+        ),
         ("tokens = 4 }", "tokens = 0 }", "num_speculative_tokens: 1 to 64"),
         ("idle_s = 30", "idle_s = 0", "request.timeouts.idle_s = 0"),
         ("tiers", "conditions = ['replay']\ntiers", '"cold" is needed too'),
