@@ -184,7 +184,10 @@ class _ServerCount:
 def _blocking_post(session: Session, loop: asyncio.AbstractEventLoop) -> Post:
     def post(path: str, body: dict[str, Any]) -> Any:
         work: Future[Any] = asyncio.run_coroutine_threadsafe(
-            session.client.post_json(session.root + path, body, timeout_s=_TOKENIZE_TIMEOUT_S), loop
+            session.client.post_json(
+                session.root + path, body, timeout_s=_TOKENIZE_TIMEOUT_S, if_missing=session.whose
+            ),
+            loop,
         )
         return work.result()
 

@@ -48,6 +48,11 @@ class Session(Struct, frozen=True, kw_only=True, eq=False):
         """The server's address without the version part."""
         return root_of(self.route)
 
+    @property
+    def whose(self) -> str:
+        """What to ask where the server lacks an endpoint that its engine has."""
+        return f"is this {self.dialect.title}?"
+
 
 def root_of(route: Route) -> str:
     """`http://h:8000/v1` -> `http://h:8000`: where `/metrics`, `/tokenize` and the like are."""
@@ -107,7 +112,7 @@ async def connect(route: Route, client: Client) -> Session:
 
     Raises `EngineError` when it cannot be reached, refuses the key, or does not serve the model.
     """
-    models = await client.get_json(f"{route.base_url}/models", timeout_s=_PROBE_TIMEOUT_S)
+    models = await client.get_json("/models", timeout_s=_PROBE_TIMEOUT_S)
     model = _choose_model(route, models)
     metrics = await _metrics(route, client)
     probes = await _probe(route, client)
@@ -170,7 +175,9 @@ async def _metrics(route: Route, client: Client) -> _Metrics:
     engine has another place for it, and `/metrics` is never read again: reading may empty it.
     """
     if route.metrics_url is not None:  # asked for by name: its failure is one
-        page = await client.get_text(route.metrics_url, timeout_s=_METRICS_TIMEOUT_S)
+        page = await client.get_text(
+            route.metrics_url, timeout_s=_METRICS_TIMEOUT_S, if_missing="is metrics_url right?"
+        )
         return _Metrics(route.metrics_url, page)
     own = engines.get(route.engine) if route.engine else None
     found = await _page_at(root_of(route) + (own.metrics_path if own else _USUAL), client)

@@ -135,18 +135,24 @@ class Client:
         """The decoded JSON of a GET. A path counts from `base_url`. Raises EngineError."""
         return self._json("GET", path_or_url, await self.get_reply(path_or_url, timeout_s=timeout_s))
 
-    async def post_json(self, path_or_url: str, body: object, *, timeout_s: float = 120.0) -> Any:
-        """The decoded JSON answer to a POST of JSON. Raises EngineError."""
-        reply = await self._request("POST", path_or_url, timeout_s, msgspec.json.encode(body))
+    async def post_json(
+        self, path_or_url: str, body: object, *, timeout_s: float = 120.0, if_missing: str = ""
+    ) -> Any:
+        """The decoded JSON answer to a POST of JSON; `if_missing` is as in `get_text`. Raises EngineError."""
+        content = msgspec.json.encode(body)
+        reply = await self._request("POST", path_or_url, timeout_s, content, if_missing=if_missing)
         return self._json("POST", path_or_url, reply)
 
     async def post_text(self, path_or_url: str, body: object, *, timeout_s: float = 120.0) -> str:
         """The answer to a POST of JSON, whatever it is. Raises EngineError."""
         return (await self._request("POST", path_or_url, timeout_s, msgspec.json.encode(body))).text
 
-    async def get_text(self, path_or_url: str, *, timeout_s: float = 30.0) -> str:
-        """The text of a GET. Raises EngineError."""
-        return (await self.get_reply(path_or_url, timeout_s=timeout_s)).text
+    async def get_text(self, path_or_url: str, *, timeout_s: float = 30.0, if_missing: str = "") -> str:
+        """The text of a GET. Raises EngineError.
+
+        `if_missing`: what a 404 makes one ask of an address; of a path it is whether base_url is right.
+        """
+        return (await self._request("GET", path_or_url, timeout_s, None, if_missing=if_missing)).text
 
     async def get_reply(self, path_or_url: str, *, timeout_s: float = 30.0) -> Reply:
         """A GET with its headers and times. Raises EngineError, `StatusError` unless it is 200."""
@@ -266,6 +272,7 @@ class Client:
         timeout_s: float,
         body: bytes | None,
         transport: httpx.AsyncBaseTransport | None = None,
+        if_missing: str = "",
     ) -> Reply:
         transport = transport or self._open(self._control)
         url = self._resolve(path_or_url)
@@ -294,8 +301,8 @@ class Client:
             raise EngineError(hide(f"{name}: {failure.message}", self._secrets)) from error
         if response.status_code != 200:
             failure = of_status(response.status_code, text)
-            message = hide(f"{name}: {failure.message}{advice(response.status_code)}", self._secrets)
-            raise StatusError(message, response.status_code)
+            to_do = advice(response.status_code, of_base=not _is_address(path_or_url), if_missing=if_missing)
+            raise StatusError(hide(f"{name}: {failure.message}{to_do}", self._secrets), response.status_code)
         now_ns = time.monotonic_ns()
         return Reply(
             status=response.status_code,
@@ -317,7 +324,7 @@ class Client:
             raise EngineError(f"{name}: the answer is no JSON but begins with {start!r}") from error
 
     def _resolve(self, path_or_url: str) -> httpx.URL:
-        if path_or_url.startswith(("http://", "https://")):
+        if _is_address(path_or_url):
             return _url(path_or_url)
         return _url(f"{self.base_url}/{path_or_url.lstrip('/')}")
 
@@ -357,6 +364,10 @@ def _aiohttp_transport(context: ssl.SSLContext, proxy: str | None) -> httpx.Asyn
 
     given = httpx.Proxy(proxy) if proxy else None
     return AiohttpTransport(verify=context, trust_env=False, proxy=given, client=session)
+
+
+def _is_address(path_or_url: str) -> bool:
+    return path_or_url.startswith(("http://", "https://"))
 
 
 @lru_cache(maxsize=64)  # the same few addresses for every request, and reading one takes 0.2 ms

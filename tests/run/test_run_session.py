@@ -14,6 +14,7 @@ import pytest
 
 from bench.errors import EngineError, SuiteError
 from bench.records import Route
+from bench.run.preflight.probe import server_ids
 from bench.run.session import Session, connect
 from bench.run.watch.order import WatchOrder, metrics_address, watched_route
 from bench.wire.client import Client
@@ -68,7 +69,7 @@ def test_an_address_in_the_suite_wins_over_both() -> None:
         session, read = connected(answers, engine=engine, metrics_url="http://host:8000/behind/metrics")
         assert read == ["/behind/metrics"]
         assert session.metrics_url == "http://host:8000/behind/metrics"
-    with pytest.raises(EngineError, match="404"):
+    with pytest.raises(EngineError, match=r"404 .*; there is no such path: is metrics_url right[?]$"):
         connected(TRTLLM, metrics_url="http://host:8000/behind/metrics")
 
 
@@ -78,6 +79,7 @@ def test_a_missing_page_is_a_matter_of_how_the_server_was_started(engine: str | 
     session, _ = connected(without, engine=engine)
     assert (session.metrics_url, session.dialect.name) == (None, "trtllm")
     (note,) = session.notes
+    assert "base_url" not in note
     assert "start it with return_perf_metrics: true" in note and "/prometheus/metrics" in note
     assert note.endswith("only the client's own numbers are proven")
 
@@ -102,6 +104,27 @@ def test_the_page_of_a_front_that_serves_no_model_itself_is_refused() -> None:
     session, _ = connected(answers)
     assert (session.metrics_url, session.dialect.name) == (None, "generic")
     assert "Dynamo frontend's: give its worker's as metrics_url" in session.notes[0]
+
+
+def test_what_an_engine_has_and_this_server_lacks_asks_whose_it_is() -> None:
+    async def counting() -> None:
+        def answer(request: httpx.Request) -> httpx.Response:
+            models = request.url.path == "/v1/models"
+            return httpx.Response(200, text=TRTLLM["/v1/models"]) if models else httpx.Response(404)
+
+        route = Route(name="a", base_url="http://host:8000/v1", engine="vllm")
+        async with Client(route.base_url, transport=httpx.MockTransport(answer)) as client:
+            await server_ids(await connect(route, client), [{"role": "user", "content": "a"}])
+
+    with pytest.raises(
+        EngineError, match=r"/tokenize: HTTP 404 .*; there is no such path: is this vLLM .*[?]$"
+    ):
+        asyncio.run(counting())
+
+
+def test_models_that_are_not_found_ask_for_base_url() -> None:
+    with pytest.raises(EngineError, match=r"/v1/models: HTTP 404 .*does base_url end in the version part"):
+        connected({})
 
 
 def test_a_watch_of_a_named_engine_reads_its_page_too() -> None:

@@ -134,6 +134,12 @@ def test_a_status_becomes_one_sentence_that_says_what_to_do(status: int, body: s
     assert (str(caught.value), caught.value.status) == (sentence, status)
 
 
+def test_of_an_address_base_url_is_not_asked() -> None:
+    for status, end in ((404, "without a word"), (301, "it redirects: give the final address")):
+        with pytest.raises(StatusError, match=f"/v1/encode: HTTP {status} .*{end}$"):
+            ask(lambda r, status=status: httpx.Response(status), "http://host:8000/v1/encode")  # type: ignore[misc]
+
+
 def test_an_answer_that_is_no_json_is_shown() -> None:
     with pytest.raises(EngineError, match=r"models: the answer is no JSON but begins with '<html>"):
         ask(lambda r: httpx.Response(200, text="<html>hello</html>"))

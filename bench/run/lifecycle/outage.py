@@ -70,9 +70,7 @@ async def missing(session: Session, *, counts: bool = False) -> str | None:
     API may live on before a dead engine, and one that was hung up on may still be computing.
     """
     try:
-        models = await session.client.get_json(
-            f"{session.route.base_url}/models", timeout_s=_MODELS_TIMEOUT_S
-        )
+        models = await session.client.get_json("/models", timeout_s=_MODELS_TIMEOUT_S)
     except StatusError as error:
         if means_later(error.status):
             return str(error)

@@ -176,7 +176,10 @@ async def server_ids(session: Session, messages: list[dict[str, str]]) -> list[i
     answer: object = None
     for step in steps:
         answer = await session.client.post_json(
-            session.root + step.path, step.body_after(answer), timeout_s=_TOKENIZE_TIMEOUT_S
+            session.root + step.path,
+            step.body_after(answer),
+            timeout_s=_TOKENIZE_TIMEOUT_S,
+            if_missing=session.whose,
         )
     return session.dialect.read_tokens(answer)
 
