@@ -7,6 +7,7 @@ personal: what is kept of a prompt is its hash and recipe, the text only when as
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,23 @@ def _decode(raw: bytes, where: str) -> Any:
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        if half := _half_character(raw):
+            raise SuiteError(
+                f"{where} holds half a character ({half}: half of a pair of surrogates), which no request "
+                "can carry; mend that text or leave the chat out."
+            ) from error
         raise SuiteError(f"{where} is no valid JSON ({str(error)[:120]}).") from error
+
+
+def _half_character(raw: bytes) -> str | None:
+    """The first lone surrogate in what would be JSON but for it, as `U+D800`."""
+    try:
+        json.dumps(json.loads(raw), ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        return f"U+{ord(error.object[error.start]):04X}"
+    except (ValueError, RecursionError):
+        return None
+    return None
 
 
 def _expect(condition: bool, where: str, what: str) -> None:

@@ -201,6 +201,11 @@ def test_columns_that_contradict_each_other_are_refused(column: str, values: str
         read_table(table(f"a,cold,10,2,1,2,{values}", head=f"{HEAD},{column}"), kind="csv", source="t")
 
 
+def test_a_suite_in_place_of_a_table_is_said_to_be_one() -> None:
+    with pytest.raises(SuiteError, match=r"mine\.toml: a suite says .* the directory of its run"):
+        read_table('[suite]\nname = "mine"\n', kind="json", source="mine.toml")
+
+
 def test_a_column_of_notes_is_ignored() -> None:
     assert read_table(table("a,cold,10,2,1,2,fine", head=HEAD + ",remark"), kind="csv", source="t")
 

@@ -141,7 +141,12 @@ _USER = {"role": "user", "content": "x"}
         (json.dumps({"messages": [_USER, _USER]}).encode(), "do not take turns"),
         (json.dumps({"messages": [_USER] * 10_001}).encode(), "more than 10000 messages"),
         (b"[" * 100_000, "is no valid JSON"),
-        (b'{"messages": [{"role": "user", "content": "\\ud800"}]}', "is no valid JSON"),
+        (
+            b'{"messages": [{"role": "user", "content": "a\\ud800b"}]}',
+            r"line 1 holds half a character \(U\+D800",
+        ),
+        (b'[{"title": "\\udc00"}]', r"chats holds half a character \(U\+DC00"),
+        (b'{"messages": "\\ud83d\\ude00"', "line 1 is no valid JSON"),  # a whole pair, in what is cut off
         (webui({"a": {"parentId": "b"}, "b": {"parentId": "a"}}, "a"), "in a circle"),
         (webui({"a": {"parentId": "gone"}}, "a"), "a parent that is not there"),
         (webui({"a": 3}, "a"), "a message is no object"),

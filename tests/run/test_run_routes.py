@@ -230,6 +230,7 @@ def test_a_dry_run_prints_everything_and_does_nothing(tmp_path: Path) -> None:
         "a/256/cold/1: 256 prompt tokens, 16 output tokens",
         "results/<utc>-served/",
         "journal.jsonl",
+        "measurements.parquet",
     ):
         assert expected in result.stdout
     assert "hidden" not in result.stdout + result.stderr

@@ -132,6 +132,11 @@ def json_of(text: str, source: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
+        if source.lower().endswith(".toml"):
+            raise SuiteError(
+                f"{source}: a suite says what to measure, here its results are wanted: name the directory of "
+                "its run (results/<utc>-<suite>), or a table"
+            ) from None
         raise SuiteError(f"{source}: not JSON: {error}") from None
 
 

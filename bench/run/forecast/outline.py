@@ -20,6 +20,7 @@ _FILES = (
     ("logs/*.txt", "what the servers' logs say, trial by trial"),
     ("servers.json", "servers of this run that are up at the moment; gone afterwards"),
     ("report.md, report.html, measurements.csv, summary.json, plots/", "what comes of it"),
+    ("measurements.parquet", "the same rows as in measurements.csv, where pyarrow is installed"),
 )
 
 
