@@ -222,6 +222,14 @@ def moved(earlier: Path, results: Path, name: str, base_url: str) -> Path:
     return run
 
 
+def as_route_b(run: Path) -> None:
+    for name in ("run.json", "journal.jsonl"):
+        text = (run / name).read_text().replace('"name": "a"', '"name": "b"')
+        (run / name).write_text(
+            text.replace('"route":"a"', '"route":"b"').replace('"route": "a"', '"route": "b"')
+        )
+
+
 def test_plan_and_run_learn_from_the_same_address_and_only_without_it_from_another(
     earlier: Path, tmp_path: Path
 ) -> None:
@@ -248,11 +256,7 @@ def test_plan_and_run_learn_from_the_same_address_and_only_without_it_from_anoth
 def test_an_address_of_its_own_is_preferred_route_by_route(earlier: Path, tmp_path: Path) -> None:
     results = tmp_path / "results"
     run = moved(earlier, results, "1-b-elsewhere", "http://127.0.0.1:3/v1")
-    for name in ("run.json", "journal.jsonl"):
-        text = (run / name).read_text().replace('"name": "a"', '"name": "b"')
-        (run / name).write_text(
-            text.replace('"route":"a"', '"route":"b"').replace('"route": "a"', '"route": "b"')
-        )
+    as_route_b(run)
     moved(earlier, results, "2-a-here", URL)
     moved(earlier, results, "3-a-elsewhere", "http://127.0.0.1:2/v1")
     found = earlier_runs(
@@ -260,6 +264,18 @@ def test_an_address_of_its_own_is_preferred_route_by_route(earlier: Path, tmp_pa
     )
     assert found.runs == ("2-a-here", "1-b-elsewhere")
     assert {m.route for m in found.measurements} == {"a", "b"} == set(found.around_s)
+
+
+def test_many_runs_of_one_route_do_not_hide_an_older_one_of_another(
+    earlier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.run.forecast.earlier._MOST_RUNS", 1)
+    results = tmp_path / "results"
+    run = moved(earlier, results, "1-b", URL)
+    as_route_b(run)
+    moved(earlier, results, "2-a", URL)
+    moved(earlier, results, "3-a", URL)
+    assert earlier_runs(parse_suite(suite_text({"a": URL, "b": URL})), results=results).runs == ("3-a", "1-b")
 
 
 # --- ctxbench plan --------------------------------------------------------------------------------

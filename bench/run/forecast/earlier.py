@@ -18,7 +18,7 @@ from bench.records import Event, Exchange, Measurement, Route, RunInfo, Suite
 from bench.records.events import STARTED
 
 _MOST_RUNS = 8
-"""Runs that are read, newest first; more of the same only cost time."""
+"""Runs that are read of a route, newest first; more of the same only cost time."""
 
 
 class Earlier(Struct, frozen=True, kw_only=True):
@@ -53,18 +53,19 @@ def earlier_runs(
     A directory there that is no whole run is passed over; in a named one it is a `JournalError`.
     """
     if named:
-        return _collected(list(named), lambda info: {r.name for r in suite.routes if _has(info, r)})
+        return _collected(list(named), suite.routes, _has)
     paths, known = _newest_first(results), models or {}
 
-    def at(info: RunInfo, routes: Iterable[Route], *, here: bool) -> set[str]:
-        return {r.name for r in routes if _same(r, info, known.get(r.name) or r.model, here=here)}
+    def at_its_own(info: RunInfo, route: Route) -> bool:
+        return _same(route, info, known.get(route.name) or route.model, here=True)
 
-    own = _collected(paths, lambda info: at(info, suite.routes, here=True), tolerant=True)
+    def at_another(info: RunInfo, route: Route) -> bool:
+        return _same(route, info, known.get(route.name) or route.model, here=False)
+
+    own = _collected(paths, suite.routes, at_its_own, tolerant=True)
     measured = {m.route for m in own.measurements}
     rest = [route for route in suite.routes if route.name not in measured]
-    if not rest:
-        return own
-    other = _collected(paths, lambda info: at(info, rest, here=False), tolerant=True)
+    other = _collected(paths, rest, at_another, tolerant=True)
     return Earlier(
         measurements=own.measurements + other.measurements,
         runs=tuple(sorted({*own.runs, *other.runs}, reverse=True)),
@@ -73,29 +74,35 @@ def earlier_runs(
 
 
 def _collected(
-    paths: Sequence[Path], routes_of: Callable[[RunInfo], set[str]], *, tolerant: bool = False
+    paths: Sequence[Path],
+    routes: Sequence[Route],
+    counts: Callable[[RunInfo, Route], bool],
+    *,
+    tolerant: bool = False,
 ) -> Earlier:
-    """What the runs say of the routes that `routes_of` names for each; `tolerant`: what is no run is none."""
+    """What the runs that count for a route say of it; `tolerant`: what is no run is passed over."""
     used: list[str] = []
     found: list[Measurement] = []
     around: dict[str, tuple[float, ...]] = {}
+    left = dict.fromkeys((route.name for route in routes), _MOST_RUNS)
     for path in paths:
+        if not any(left.values()):
+            break
         try:
             info = read_info(path)
-            routes = routes_of(info)
+            wanted = {route.name for route in routes if left[route.name] and counts(info, route)}
             gaps = Gaps()
-            mine = _measurements(gaps.watching(read_entries(path)), info, routes) if routes else []
+            mine = _measurements(gaps.watching(read_entries(path)), info, wanted) if wanted else []
         except JournalError:
             if not tolerant:
                 raise
             continue
         if mine:
-            for route in {m.route for m in mine}:
-                around[route] = (*around.get(route, ()), *gaps.around_s.get(route, ()))
             used.append(path.name)
             found += mine
-        if len(used) == _MOST_RUNS:
-            break
+        for route in {m.route for m in mine}:
+            left[route] -= 1
+            around[route] = (*around.get(route, ()), *gaps.around_s.get(route, ()))
     return Earlier(measurements=tuple(found), runs=tuple(used), around_s=around)
 
 
@@ -118,10 +125,10 @@ def _same(route: Route, info: RunInfo, model: str | None, *, here: bool) -> bool
     then = info.suite.route(route.name)
     if (server_at(then.base_url) == server_at(route.base_url)) is not here:
         return False
-    facts = info.facts.get(route.name)
-    model_then = then.model or (facts.model if facts else None)
     if model is None and not here:
         return False  # neither model nor address says that this is the same server
+    facts = info.facts.get(route.name)
+    model_then = then.model or (facts.model if facts else None)
     return then.speculation == route.speculation and (model is None or model_then in (None, model))
 
 
