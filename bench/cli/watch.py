@@ -181,9 +181,10 @@ def _status_lines(found: Status) -> list[str]:
     process = f" (process {found.process})" if found.process else ""
     lines = [f"{visible(found.id)}: {found.state}{process}"]
     if found.total:
+        cut_off = f", {found.cut_off} cut off" if found.cut_off else ""
         lines.append(
-            f"trials: {found.done} of {found.total} done, {found.left} left; "
-            f"exchanges: {found.valid} valid, {found.invalid} invalid ({found.failed} failed)"
+            f"trials: {found.done} of {found.total} done, {found.left} left; exchanges: {found.valid} valid, "
+            f"{found.invalid - found.cut_off} invalid ({found.failed} failed){cut_off}"
         )
     if found.unmeasured:
         lines.append(f"without: {found.unmeasured} of {found.total} trials have no valid measurement")

@@ -14,6 +14,7 @@ from bench.journal import Entry, Journal
 from bench.plan.times import RouteModel
 from bench.records import Event, Measurement, Reason, RunInfo
 from bench.run.exchange import utc_now
+from bench.run.ledger import is_cut_off, is_of_cut_off_wave
 from bench.run.progress import Progress
 from bench.run.tally import Tally
 
@@ -84,13 +85,21 @@ class Books:
         self._writer.shutdown(wait=True)
 
     def _say_invalid(self, found: Sequence[Measurement]) -> None:
-        """Says which of the new measurements are invalid, and why: a wave in one line."""
+        """Says which of the new measurements are invalid, and why: a wave in one line.
+
+        Of what Ctrl-C cut off nothing is said: it will be sent again.
+        """
         blamed: dict[str, dict[str, None]] = {}
+        cut_off = set()
         for one in found:
-            if not one.verdict.valid:
-                reasons = blamed.setdefault(one.window.id if one.window else one.trial_id, {})
-                reasons |= dict.fromkeys(map(_in_short, one.verdict.reasons))
+            name = one.window.id if one.window else one.trial_id
+            if is_cut_off(one) or is_of_cut_off_wave(one):
+                cut_off.add(name)
+            elif not one.verdict.valid:
+                blamed.setdefault(name, {}).update(dict.fromkeys(map(_in_short, one.verdict.reasons)))
         for name, reasons in blamed.items():
+            if name in cut_off:
+                continue
             own = [reason for reason in reasons if reason != "wave_spoilt"]
             self._progress.notes.append(f"{name} is invalid: {', '.join(own or reasons)}")
 

@@ -97,8 +97,17 @@ class Ledger:
         return found if len(found) == len(cold) and together else []
 
 
+def is_cut_off(one: Measurement) -> bool:
+    """Whether Ctrl-C ended it: neither it nor its server failed, and its trial stays left."""
+    return one.failure is not None and one.failure.kind == "cancelled"
+
+
+def is_of_cut_off_wave(one: Measurement) -> bool:
+    """Whether another request of its wave was cut off, or never came."""
+    return any(reason.id == "wave_incomplete" for reason in one.verdict.reasons)
+
+
 def _is_no_attempt(one: Measurement) -> bool:
     """Whether it was cut off, or failed by the server's fault."""
-    if any(reason.id == "wave_incomplete" for reason in one.verdict.reasons):
-        return True
-    return one.failure is not None and (one.failure.kind == "cancelled" or is_servers_fault(one.failure))
+    cut_off = is_cut_off(one) or is_of_cut_off_wave(one)
+    return cut_off or (one.failure is not None and is_servers_fault(one.failure))

@@ -30,6 +30,7 @@ from bench.records.events import (
     WATCH_ENDED,
     WATCHED,
 )
+from bench.run.ledger import is_cut_off
 from bench.run.tally import Tally
 
 
@@ -71,10 +72,13 @@ class Status(Struct, frozen=True, kw_only=True):
     valid: int = 0
     """Exchanges with a valid verdict."""
     invalid: int = 0
+    """All others, `cut_off` among them."""
     failed: int = 0
-    """Those of the invalid ones whose request failed."""
+    """Those of the invalid ones whose request failed; one that was cut off did not."""
+    cut_off: int = 0
+    """Those of the invalid ones that Ctrl-C ended: they are sent again when the run is resumed."""
     reasons: dict[str, int] = {}
-    """Reason id -> how many exchanges it made invalid."""
+    """Reason id -> how many exchanges it made invalid, without those that were cut off."""
     in_flight: tuple[InFlight, ...] = ()
     """In a run that nobody works on: what was cut off."""
     away: tuple[Away, ...] = ()
@@ -137,7 +141,7 @@ class _Reader:
         self._away: dict[str, Event] = {}
         self._ended = False
         self._last: Entry | None = None
-        self._valid = self._invalid = self._failed = 0
+        self._valid = self._invalid = self._failed = self._cut_off = 0
         self._sessions = self._watched = self._restarts = self._lines = 0
         self._reasons: dict[str, int] = {}
 
@@ -180,6 +184,9 @@ class _Reader:
         for one in found:
             self._valid += one.verdict.valid
             self._invalid += not one.verdict.valid
+            if is_cut_off(one):
+                self._cut_off += 1
+                continue
             self._failed += one.failure is not None
             for reason in one.verdict.reasons:
                 self._reasons[reason.id] = self._reasons.get(reason.id, 0) + 1
@@ -203,6 +210,7 @@ class _Reader:
             valid=self._valid,
             invalid=self._invalid,
             failed=self._failed,
+            cut_off=self._cut_off,
             reasons=dict(sorted(self._reasons.items(), key=lambda item: (-item[1], item[0]))),
             in_flight=in_flight,
             away=self._waited_for(now) if process is not None else (),

@@ -1,4 +1,7 @@
-"""Ctrl-C once an answer has come: it is in the journal, sent alone or in a wave, whatever was waited for."""
+"""Ctrl-C once an answer has come: it is in the journal, sent alone or in a wave, whatever was waited for.
+
+And before it has: the request is cut off, which is not called a failure.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from run_helpers import exchanges, interrupted, only_run, suite_text
 
+from bench.cli.watch import status as status_command
 from bench.journal import Entry
 from bench.plan.suite import parse_suite
 from bench.records import Exchange
 from bench.run.books import Books
 from bench.run.progress import Progress
+from bench.run.status import status
 from bench.run.study import Order, start
 from bench.run.wave import Released, release
 from bench.servers.simulator import start as simulate
@@ -79,3 +85,30 @@ def test_while_the_journal_is_written(tmp_path: Path, together: int, monkeypatch
     with simulate("toy-target-only") as server, pytest.raises(asyncio.CancelledError):
         asyncio.run(main(order(server.base_url, tmp_path, together)))
     assert [exchange.failure for exchange in exchanges(only_run(tmp_path))] == [None] * together
+
+
+@TOGETHER
+def test_what_is_cut_off_is_counted_as_such_and_not_called_invalid(
+    tmp_path: Path, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress = Progress()
+
+    async def released(*args: Any, **kwargs: Any) -> Released:
+        task = asyncio.current_task()
+        if progress.path is not None and task is not None:  # not the request of the checks
+            # Due timers come behind what is ready: the exchanges have begun by then.
+            asyncio.get_running_loop().call_later(0, task.cancel)
+        return await release(*args, **kwargs)
+
+    monkeypatch.setattr("bench.run.exchange.release", released)
+    with simulate("toy-target-only") as server, pytest.raises(asyncio.CancelledError):
+        asyncio.run(start(order(server.base_url, tmp_path, together), progress))
+    run = only_run(tmp_path)
+    assert {exchange.failure and exchange.failure.kind for exchange in exchanges(run)} == {"cancelled"}
+    assert not [note for note in progress.notes if "invalid" in note]
+    found = status(run)
+    assert (found.valid, found.invalid, found.failed, found.cut_off) == (0, together, 0, together)
+    assert (found.reasons, found.left) == ({}, together)
+    said = CliRunner().invoke(status_command, [str(run)]).stdout
+    assert f"0 valid, 0 invalid (0 failed), {together} cut off" in " ".join(said.split())
+    assert "invalid by" not in said
