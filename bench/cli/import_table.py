@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bench.records import Measurement
 
 _AUTO = "auto"
+_MOST_NAMES = 40
 
 
 @command
@@ -50,6 +51,8 @@ def import_table(
     found = _read(file, text, kind, route, condition)
     for note in found.notes:
         print(f"{file.name}: {note}", file=sys.stderr)
+    if found.tool == "table":
+        _say_left_out(file, text)
     invalid = sum(not row.verdict.valid for row in found.measurements)
     print(f"{file.name}: {len(found.measurements)} measurements, {invalid} of them invalid", file=sys.stderr)
     table = write_table(found.measurements)
@@ -62,6 +65,17 @@ def import_table(
         out.write_text(table, encoding="utf-8")
     except OSError as error:
         raise SuiteError(f"{out} cannot be written: {error.strerror}") from None
+
+
+def _say_left_out(file: Path, text: str) -> None:
+    from bench.analysis.decisions.baseline import columns_left_out
+    from bench.report.escape import visible
+
+    names = columns_left_out(text, kind="json" if is_json(file, text) else "csv", source=file.name)
+    if names:
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        shown = ", ".join(visible(name, 60) for name in names[:_MOST_NAMES])
+        print(f"{file.name}: columns not taken over: {shown}{more}", file=sys.stderr)
 
 
 def read_text(path: Path) -> str:

@@ -350,6 +350,23 @@ def test_import_writes_a_table_that_reads_back_and_never_overwrites(tmp_path: Pa
     assert succeed("import", JSON).stdout == out.read_text("utf-8")
 
 
+def test_import_says_which_columns_it_leaves_out(tmp_path: Path) -> None:
+    head = "route,condition,prompt_tokens,output_tokens,ttft_s,total_s"
+    table = tmp_path / "t.csv"
+    table.write_text(
+        f"{head},speculation,k,finish_reason,blank,no\x1bte\na,cold,1000,101,2,4,mtp,4,length,,x\n"
+    )
+    said = succeed("import", str(table)).stderr
+    (line,) = [line for line in said.splitlines() if "columns" in line]
+    assert (
+        line.startswith("t.csv: columns not taken over: speculation, finish_reason, no")
+        and "\x1b" not in line
+    )
+    assert "blank" not in line
+    table.write_text(f"{head}\na,cold,1000,101,2,4\n")
+    assert "columns" not in succeed("import", str(table)).stderr
+
+
 def test_import_says_what_foreign_numbers_mean(tmp_path: Path) -> None:
     result = tmp_path / "bench.json"
     result.write_text(

@@ -48,6 +48,22 @@ def read_table(text: str, *, kind: Literal["csv", "json"], source: str) -> list[
     `source` names the table in errors and becomes `Measurement.source`. Raises `SuiteError` with
     table, line, column, value and what is allowed.
     """
+    names = Counter[str]()
+    rows = _rows(text, kind, source)
+    return [_measurement(row, where, order, names) for order, (row, where) in enumerate(rows)]
+
+
+def columns_left_out(text: str, *, kind: Literal["csv", "json"], source: str) -> list[str]:
+    """The columns with a value in some row that `write_table` will not write of this table, in their order.
+
+    Raises as `read_table` does where there are no rows to be had.
+    """
+    rows = _rows(text, kind, source)
+    filled = dict.fromkeys(name for row, _ in rows for name, value in row.items() if value not in (None, ""))
+    return [name for name in filled if name not in COLUMNS or name == "speculation"]
+
+
+def _rows(text: str, kind: Literal["csv", "json"], source: str) -> list[tuple[Row, Where]]:
     if len(text) > MAX_CHARS:
         raise SuiteError(f"{source}: a table of more than {MAX_CHARS // 2**20} MiB is not read")
     rows = csv_rows(text, source) if kind == "csv" else json_rows(text, source)
@@ -55,8 +71,7 @@ def read_table(text: str, *, kind: Literal["csv", "json"], source: str) -> list[
         raise SuiteError(f"{source}: there is no row in this table")
     if len(rows) > MAX_ROWS:
         raise SuiteError(f"{source}: {len(rows):,} rows are more than {MAX_ROWS:,}")
-    names = Counter[str]()
-    return [_measurement(row, where, order, names) for order, (row, where) in enumerate(rows)]
+    return rows
 
 
 def read_observations(text: str, *, source: str) -> list[Measurement]:
