@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from bench.analysis.statistics.prefill import PrefillLaw
 from bench.errors import SuiteError
@@ -67,7 +67,7 @@ def estimate(
 
     `overhead_s`: time around an exchange, for routes whose model does not know it.
     """
-    rows = tuple(estimate_trial(trial, models.get(trial.route), overhead_s=overhead_s) for trial in trials)
+    rows = _estimates(trials, models, overhead_s)
     routes = dict.fromkeys(trial.route for trial in trials)
     unknown = tuple(route for route in routes if (m := models.get(route)) is None or not m.known)
     warmup = sum(
@@ -193,6 +193,21 @@ def _changes(
 
 
 # --- helpers ------------------------------------------------------------------------------------------
+
+
+def _estimates(
+    trials: Sequence[Trial], models: Mapping[str, RouteModel], overhead_s: float
+) -> tuple[TrialEstimate, ...]:
+    """Trials that differ in name and place alone are reckoned once: a plan of thousands has few kinds, and a
+    run asks anew after every exchange."""
+    known: dict[Trial, TrialEstimate] = {}
+    rows = []
+    for trial in trials:
+        kind = structs.replace(trial, id="", repeat=1, replay=min(trial.replay, 2), task="", stream=0)
+        if kind not in known:
+            known[kind] = estimate_trial(kind, models.get(trial.route), overhead_s=overhead_s)
+        rows.append(structs.replace(known[kind], trial_id=trial.id))
+    return tuple(rows)
 
 
 def _ttft(law: PrefillLaw, tokens: int, reused: int) -> float:

@@ -13,6 +13,7 @@ anyway, so these rules only have to be right nearly always.
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from bench.prompting.cache import map_array, read_json, write_array, write_bytes
 from bench.prompting.corpus import Corpus
 from bench.prompting.tokens import Spans, Tokenizer
 
-VERSION = 1
+VERSION = 2
 PIECE_CHARS = 1 << 18
 """Largest text given to a server's tokenizer at once while a corpus is read."""
 COARSE_CHARS = 1 << 12
@@ -39,11 +40,14 @@ _LONG_BLANKS = re.compile(r"\s{400,}")
 _LONG_RUN = 400
 
 Flags = NDArray[np.bool_]
-Table = NDArray[np.int64]
+Offsets = NDArray[np.int64]
+Table = NDArray[np.int32]
+"""Rows of (tokens before a border, its byte offset), ascending; no corpus comes near 2^31 of either."""
+_TABLE_TYPE = "<i4"
 
 
 class IndexedCorpus(Struct, frozen=True, kw_only=True):
-    """A corpus in bytes with its borders. Columns of a table: tokens before the border, byte offset."""
+    """A corpus in bytes with its borders."""
 
     name: str
     sha256: str
@@ -83,7 +87,7 @@ def _blocky(data: NDArray[np.uint8]) -> Flags:
     return found
 
 
-def start_offsets(data: NDArray[np.uint8]) -> Table:
+def start_offsets(data: NDArray[np.uint8]) -> Offsets:
     """Byte offsets where a body may start, ascending; the first character of the text counts."""
     if len(data) == 0:
         return np.empty(0, dtype=np.int64)
@@ -100,7 +104,7 @@ def start_offsets(data: NDArray[np.uint8]) -> Table:
     return np.flatnonzero(found).astype(np.int64)
 
 
-def stop_offsets(data: NDArray[np.uint8]) -> Table:
+def stop_offsets(data: NDArray[np.uint8]) -> Offsets:
     """Byte offsets where a body may stop, ascending; the end of the text is among them."""
     if len(data) == 0:
         return np.empty(0, dtype=np.int64)
@@ -115,13 +119,13 @@ def stop_offsets(data: NDArray[np.uint8]) -> Table:
     return np.append(offsets, np.int64(len(data))) if visible_end else offsets
 
 
-def _table(offsets: Table, spans: Spans) -> Table:
+def _table(offsets: Offsets, spans: Spans) -> Table:
     """Those offsets that no token lies across, with the tokens before them."""
     begins, ends = spans
     before = np.searchsorted(ends, offsets, side="right")
     following = np.append(begins, np.int64(1) << 60)[before]
     clear = following >= offsets
-    return np.stack((before[clear], offsets[clear]), axis=1).astype(np.int64)
+    return np.stack((before[clear], offsets[clear]), axis=1).astype(np.int32)
 
 
 def _pieces(data: NDArray[np.uint8], chars: int) -> list[tuple[int, int]]:
@@ -149,7 +153,7 @@ class _Read(Struct, frozen=True, kw_only=True):
 
     size: int
     """Bytes read."""
-    marks: Table
+    marks: Offsets
     """Tokens and bytes before each piece, and at the end."""
     spans: Spans | None
 
@@ -221,8 +225,8 @@ def index_corpus(
         name=corpus.name,
         sha256=corpus.sha256,
         data=used,
-        starts=_table(starts, spans) if spans else marks[np.isin(marks[:, 1], starts)],
-        stops=_table(stops, spans) if spans else marks[1:],
+        starts=_table(starts, spans) if spans else marks[np.isin(marks[:, 1], starts)].astype(np.int32),
+        stops=_table(stops, spans) if spans else marks[1:].astype(np.int32),
         tokens=int(marks[-1, 0]),
         complete=read.size == len(data),
         exact=spans is not None,
@@ -259,9 +263,11 @@ def _load(folder: Path, corpus: Corpus, need: int | None) -> IndexedCorpus | Non
     facts = read_json(folder / "index.json")
     if facts is None or not (facts["complete"] or (need and facts["tokens"] >= need)):
         return None
-    types = {"data": "u1", "starts": "<i8", "stops": "<i8"}
-    arrays = {n: map_array(folder / f"{n}.bin", t, facts["digests"][n]) for n, t in types.items()}
-    data, starts, stops = arrays["data"], arrays["starts"], arrays["stops"]
+    types = {"data": "u1", "starts": _TABLE_TYPE, "stops": _TABLE_TYPE}
+    with ThreadPoolExecutor(len(types)) as pool:  # each proves its file, which is most of the work
+        data, starts, stops = pool.map(
+            lambda name: map_array(folder / f"{name}.bin", types[name], facts["digests"][name]), types
+        )
     if data is None or starts is None or stops is None:
         return None
     return IndexedCorpus(

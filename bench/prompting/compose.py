@@ -122,6 +122,7 @@ class Composer:
         self._base = base
         self._salts = SaltBook(tokenizer, nonce, taken=taken, cache=cache)
         self._tasks: dict[str, Task] = {}
+        self._tails: dict[str, int] = {}
         self._encoded: tuple[str, Ids] | None = None
         self._counted: tuple[str, int] | None = None
         alone = tokenizer.count("a")
@@ -160,7 +161,9 @@ class Composer:
         rows = np.flatnonzero(self.corpus.starts[:, 0] == recipe.start)
         if self.corpus.sha256 == recipe.corpus_sha256:
             needles = self._needles(trial)
-            fit = self._fitter(recipe.tokens, self._task(recipe.task), recipe.salt, needles)
+            task = self._task(recipe.task)
+            need = self._need(recipe.tokens, task, needles)
+            fit = self._fitter(recipe.tokens, need, task, recipe.salt, needles)
             for row in rows:
                 body = fit(int(row), _MOST_FILLER, False) or fit(int(row), _MOST_FILLER, True)
                 if body is None:
@@ -233,7 +236,7 @@ class Composer:
         task = self._task(task_name)
         salt, cache_salt = self.salt(key)
         need = self._need(tokens, task, needles)
-        fit = self._fitter(tokens, task, salt, needles)
+        fit = self._fitter(tokens, need, task, salt, needles)
         usual = max(8, min(_MOST_FILLER, tokens // 16))
         for filler, closer in ((usual, False), (usual, True), (_MOST_FILLER, True)):
             for row in start_rows(self.corpus, place, need):
@@ -248,8 +251,7 @@ class Composer:
 
     def _need(self, tokens: int, task: Task, needles: tuple[Needle, ...]) -> int:
         """Tokens of the body, nearly; refuses what cannot be."""
-        tail = self._tail(task)
-        behind = self.tokenizer.count("a" + tail) - self.tokenizer.count("a")
+        behind = self._tail_tokens(task)
         extra = sum(self.tokenizer.count(piece_of(needle).text) + 1 for needle in needles)
         salt = self._salts.tokens + (self.template.endpoint != "chat")
         need = tokens - self.template.overhead - salt - behind - extra
@@ -272,14 +274,22 @@ class Composer:
         bare = task.bare_completion and self.template.endpoint != "chat"
         return "" if bare else f"\n\n{task.instruction}"
 
+    def _tail_tokens(self, task: Task) -> int:
+        """Tokens of a task's instruction behind a text, counted once."""
+        if task.name not in self._tails:
+            tail = self._tail(task)
+            self._tails[task.name] = self.tokenizer.count("a" + tail) - self.tokenizer.count("a")
+        return self._tails[task.name]
+
     def _fitter(
-        self, tokens: int, task: Task, salt: str, needles: tuple[Needle, ...]
+        self, tokens: int, first_need: int, task: Task, salt: str, needles: tuple[Needle, ...]
     ) -> Callable[[int, int, bool], _Body | None]:
         """A function of (start row, most filler, closer) that gives the body of exact length, or `None`.
 
-        `closer`: where known borders lie too far apart, look for one between them by counting.
+        `first_need`: tokens of the body, nearly. `closer`: where known borders lie too far apart, look for
+        one between them by counting.
         """
-        tail, first_need = self._tail(task), self._need(tokens, task, needles)
+        tail = self._tail(task)
         pieces = tuple(piece_of(needle) for needle in needles)
 
         def fit(row: int, most: int, closer: bool) -> _Body | None:

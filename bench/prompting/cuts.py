@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from bisect import bisect_right
 from collections.abc import Iterator
 
 import numpy as np
@@ -25,7 +26,7 @@ def start_rows(corpus: IndexedCorpus, place: tuple[str, int], need: int) -> Iter
     """
     name, number = place
     last = corpus.tokens - need
-    eligible = int(np.searchsorted(corpus.starts[:, 0], last, side="right"))
+    eligible = bisect_right(corpus.starts[:, 0], last)
     if eligible == 0:
         raise SuiteError(
             f"corpus {corpus.name!r} has {corpus.tokens} tokens, but no place to start from "
@@ -43,7 +44,7 @@ def start_rows(corpus: IndexedCorpus, place: tuple[str, int], need: int) -> Iter
 def known_stop(corpus: IndexedCorpus, start: int, begin: int, need: int) -> tuple[int, int]:
     """Byte offset of the last known stop border within `need` tokens, and the tokens still missing."""
     stops = corpus.stops
-    row = int(np.searchsorted(stops[:, 0], start + need, side="right")) - 1
+    row = bisect_right(stops[:, 0], start + need) - 1
     if row < 0 or stops[row, 1] <= begin:
         return begin, need
     return int(stops[row, 1]), start + need - int(stops[row, 0])

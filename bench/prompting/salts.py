@@ -97,7 +97,9 @@ class SaltBook:
             salt = self._words_of(_digest(self._nonce, key, attempt))
             if salt in self._used or self._tokenizer.count(salt) != self.tokens:
                 continue
-            if self._first(salt) not in self._firsts:
+            first = self._first(salt)
+            if first not in self._firsts:
+                self._firsts.add(first)
                 return self._give(key, salt)
             spare = spare or salt
             if attempt >= _ENOUGH:
@@ -112,7 +114,6 @@ class SaltBook:
     def _give(self, key: str, salt: str) -> str:
         self._given[key] = salt
         self._used.add(salt)
-        self._firsts.add(self._first(salt))
         return salt
 
     def _first(self, salt: str) -> int:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -179,8 +179,8 @@ def load_tokenizer(path: Path | str, *, samples: Sequence[str] = (), cache: Path
     path = path / "tokenizer.json" if path.is_dir() else path
     raw = read_bounded(path, _LARGEST)
     try:
-        spec = json.loads(raw)
-    except (ValueError, RecursionError) as error:
+        spec = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
         raise SuiteError(
             f"{path} is no JSON ({error}); give the tokenizer.json of the served model."
         ) from error

@@ -262,6 +262,25 @@ def test_time_left_is_the_sum_of_what_is_not_done() -> None:
     assert plan.left_s({t.id for t in trials}) == 0
 
 
+@given(
+    st.lists(
+        st.builds(
+            trial,
+            st.sampled_from([8_000, 64_000, 512_000]),
+            st.sampled_from(["cold", "salted", "replay"]),
+            repeat=st.integers(1, 3),
+            replay=st.integers(0, 3),
+            route=st.sampled_from(["r", "s", "unknown"]),
+        ),
+        max_size=30,
+    )
+)
+def test_trials_of_a_plan_are_estimated_as_each_alone(trials: list[Trial]) -> None:
+    models = {"r": exact(8_000, 64_000), "s": structs.replace(exact(8_000, 64_000), scale=2.0)}
+    alone = [estimate_trial(one, models.get(one.route), overhead_s=1.0) for one in trials]
+    assert list(estimate(trials, models, overhead_s=1.0, warmup_tokens=0).trials) == alone
+
+
 def test_each_route_is_warmed_up_once() -> None:
     models = {"r": exact(8_000, 64_000)}
     plan = estimate([trial(8_000), trial(8_000, repeat=2)], models, overhead_s=1.0, warmup_tokens=4_000)
