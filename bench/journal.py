@@ -9,6 +9,7 @@ One directory has one writer, held by an advisory lock that the system drops wit
 from __future__ import annotations
 
 import fcntl
+import functools
 import gzip
 import os
 from collections.abc import Iterator
@@ -175,8 +176,11 @@ class _WithoutReads(Exchange, frozen=True, kw_only=True, tag_field="kind", tag="
     read_bytes: tuple[int, ...] = msgspec.field(name="read_bytes, left out", default=())
 
 
-_WHOLE: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Exchange | Event)
-_LIGHT: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(_WithoutReads | Event)
+@functools.cache
+def _decoder(reads: bool) -> msgspec.json.Decoder[Entry]:
+    """Made at its first use: a run only writes."""
+    exchange = Exchange if reads else _WithoutReads
+    return msgspec.json.Decoder(exchange | Event)
 
 
 def read_entries(path: Path, *, reads: bool = True) -> Iterator[Entry]:
@@ -215,10 +219,9 @@ def read_entries(path: Path, *, reads: bool = True) -> Iterator[Entry]:
 
 def _decoded(line: bytes, reads: bool, file: Path, number: int) -> Entry:
     try:
-        if reads:
-            return _WHOLE.decode(line)
-        entry = _LIGHT.decode(line)
-        return entry if isinstance(entry, Event) or entry.chunks.at_ns else _WHOLE.decode(line)
+        entry = _decoder(reads).decode(line)
+        whole = reads or isinstance(entry, Event) or entry.chunks.at_ns
+        return entry if whole else _decoder(True).decode(line)
     except msgspec.DecodeError as error:
         raise JournalError(
             f"{file}, line {number}: damaged: {error}; to use the rest, keep a copy of the file and "

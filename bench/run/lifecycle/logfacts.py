@@ -8,8 +8,6 @@ from pathlib import Path
 
 import msgspec
 
-from bench.analysis.logs.analyser import LogAnalyser
-from bench.analysis.logs.facts import merge_log_facts
 from bench.errors import BenchError
 from bench.records import ServerFacts
 from bench.run.lifecycle.serverlog import Tail, log_source
@@ -41,6 +39,8 @@ async def with_log_facts(session: Session, tail: Callable[[], Tail]) -> Session:
 
     A log that cannot be read, or that tells of another server, gives none, and `log_problem` says why.
     """
+    from bench.analysis.logs.facts import merge_log_facts
+
     try:
         logged = await asyncio.to_thread(_facts, tail)
     except BenchError as error:
@@ -50,6 +50,8 @@ async def with_log_facts(session: Session, tail: Callable[[], Tail]) -> Session:
 
 
 def _facts(tail: Callable[[], Tail]) -> ServerFacts:
+    from bench.analysis.logs.analyser import LogAnalyser
+
     excerpt = tail().excerpt(READ_BYTES)
     analyser = LogAnalyser(running=True)
     analyser.feed(excerpt.data)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from bench.analysis.logs.analyser import LogAnalyser, LogReport
-from bench.analysis.logs.lines import without_secrets
 from bench.errors import BenchError
 from bench.records import Exchange, LogExcerpt, Suite
 from bench.wire.logs import EXCERPT_BYTES, Excerpt, LogTail, parse_source
+
+if TYPE_CHECKING:  # its patterns take a while to compile, and most suites name no log
+    from bench.analysis.logs.analyser import LogReport
 
 COUNTED_BYTES = 64 * 1024 * 1024
 """Most of the log that is counted for one exchange; a flood of 18,000 warnings has about 4 MB."""
@@ -73,6 +74,8 @@ class ServerLog:
         return msgspec.structs.replace(exchange, log=found)
 
     def _read(self, exchange: Exchange, counts_only: bool) -> LogExcerpt:
+        from bench.analysis.logs.analyser import LogAnalyser
+
         excerpt = self._tail.excerpt(COUNTED_BYTES)
         tokens = exchange.usage.completion_tokens if exchange.usage else None
         analyser = LogAnalyser(output_tokens=tokens, requests=1, running=True)
@@ -96,6 +99,8 @@ class ServerLog:
 
     def _store(self, name: str, excerpt: Excerpt) -> str | None:
         """Text for people: keys masked, its middle left out when it is too long. Says why it is not kept."""
+        from bench.analysis.logs.lines import without_secrets
+
         data, half = excerpt.data, EXCERPT_BYTES // 2
         left_out = excerpt.omitted + max(0, len(data) - 2 * half)
         if left_out:
