@@ -36,6 +36,8 @@ _TOKENIZE_TIMEOUT_S = 300.0
 
 StorePage = Callable[[str, str], Awaitable[str]]
 """(name, page) -> path within the run directory."""
+_BodyKey = tuple[str, str, str | None, int]
+"""Route, hash of the content, `cache_salt`, output tokens: all that two requests may differ in."""
 _ScrapePage = Callable[[Session], Awaitable[tuple[Scrape, str | None]]]
 
 
@@ -81,7 +83,7 @@ class Exchanger:
         self._keep_cancelled = keep_cancelled
         self._store_page = store_page
         self._progress = progress
-        self._bodies: dict[tuple[str, str, int], Body] = {}
+        self._bodies: dict[_BodyKey, Body] = {}
         self._bytes_per_token: dict[str, float] = {}  # of each route's last answer, for the display
         self.interrupted = False
         """Ctrl-C came while requests ran that are on record: the caller has to stop."""
@@ -229,7 +231,7 @@ class Exchanger:
         self, session: Session, members: Sequence[Member]
     ) -> list[tuple[Prepared, dict[str, object]]]:
         """Everything that can be done before `sent`; a replay reuses the bytes of its cold prompt."""
-        keys = [(session.route.name, one.prompt.recipe.sha256, one.trial.output_tokens) for one in members]
+        keys = [_body_key(session, one) for one in members]
         # What was sent before is let go first: prompts may have megabytes.
         self._bodies = {key: self._bodies[key] for key in keys if key in self._bodies}
         settings = session.route.request
@@ -333,6 +335,11 @@ class _Looks:
     async def __call__(self) -> Scrape:
         found, self.page = await self._scrape_page(self._session)
         return found
+
+
+def _body_key(session: Session, one: Member) -> _BodyKey:
+    recipe = one.prompt.recipe
+    return session.route.name, recipe.sha256, recipe.cache_salt, one.trial.output_tokens
 
 
 def _not_idle(session: Session, wait: Wait) -> NotIdle:

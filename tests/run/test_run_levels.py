@@ -70,9 +70,35 @@ def test_a_wave_is_prepared_once_and_given_the_time_of_all_its_prompts() -> None
     assert later.body == first[0][0].body and later.body is not first[0][0].body  # let go meanwhile
 
 
-def _member(number: int) -> Member:
+def test_equal_texts_behind_another_cache_salt_are_another_request() -> None:
+    session = Session(
+        route=Route(name="a", base_url="http://127.0.0.1:1/v1"),
+        client=Client("http://127.0.0.1:1/v1"),
+        dialect=get("vllm"),
+        facts=ServerFacts(),
+        model="m",
+        metrics_url=None,
+    )
+    exchanger = Exchanger(_keep_nothing, Progress())
+    salts = ["one", "one", "two", "two", None]
+    bodies = []
+    for salt in salts:
+        ((prepared, _),) = exchanger._prepare(session, [_member(1, cache_salt=salt)])
+        bodies.append(prepared.body)
+    assert [msgspec.json.decode(body).get("cache_salt") for body in bodies] == salts
+    assert bodies[0] is bodies[1] and bodies[2] is bodies[3]  # a replay sends the same bytes
+
+
+def _member(number: int, *, cache_salt: str | None = None) -> Member:
     recipe = PromptRecipe(
-        sha256=f"s{number}", tokens=500, endpoint="chat", corpus="", corpus_sha256="", task="t", start=0
+        sha256=f"s{number}",
+        tokens=500,
+        endpoint="chat",
+        corpus="",
+        corpus_sha256="",
+        task="t",
+        start=0,
+        cache_salt=cache_salt,
     )
     trial = Trial(id=f"{number}", route="a", tier=500, condition="cold", repeat=1, output_tokens=4)
     return Member(trial=trial, prompt=Prompt(recipe=recipe, rest=f"text {number}"))

@@ -142,6 +142,25 @@ def test_a_missed_replay_is_repeated_behind_a_new_cold(tmp_path: Path) -> None:
     assert "replay_missed" in [reason.id for reason in verdicts[1].reasons]
 
 
+@pytest.mark.usefixtures("single_preflight")
+def test_salted_by_cache_salt_alone_every_prompt_but_a_replay_is_as_cold_as_cold(tmp_path: Path) -> None:
+    # Request 1 is the preflight's, 2 the warm-up; the first cold is cut off and sent again.
+    with simulate("toy-target-only", faults=["reset-stream@3"]) as server:
+        text = suite_text({"a": server.base_url}, prompt='salt = "cache_salt"')
+        run = measure(text.replace("[256, 512]", "[256]").replace("repeats = 2", "repeats = 1"), tmp_path)
+    sent = exchanges(run)
+    assert [(e.trial.condition, e.attempt) for e in sent] == [
+        ("cold", 1),
+        ("cold", 2),
+        ("replay", 1),
+        ("salted", 1),
+    ]
+    assert len({e.prompt.sha256 for e in sent}) == 1  # the text is the same for all
+    assert len({e.prompt.cache_salt for e in sent}) == 3
+    cached = [m.cached_tokens for m in measured(run) if m.verdict.valid]
+    assert cached == [0, 240, 0]  # blocks of 16, and at least one token is computed: floor(255 / 16) * 16
+
+
 def _start_and_kill(arguments: list[str], results: Path, *, after_s: float) -> None:
     """Starts a run and kills it some time after the journal has begun to grow."""
     before = sum(path.stat().st_size for path in results.glob("*/journal.jsonl"))
