@@ -100,7 +100,7 @@ class ChatSender:
         self._progress.enter("composing", time.monotonic_ns())
         started = time.monotonic()
         messages = messages_at(said.chat, trial.turn, salt=said.salt, answers=said.answers)
-        ids = await chat_ids(self._stage.sessions[trial.route], messages)
+        ids = await chat_ids(self._stage.open_routes[trial.route], messages)
         self._sender.exchanger.server_s += time.monotonic() - started
         if ids is None:  # refused before the run began, but for a server that is another one now
             raise EngineError(f"route {trial.route}: the server does not count chats any more")

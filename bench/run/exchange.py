@@ -16,9 +16,9 @@ from bench.plan.durations import words
 from bench.plan.trials import wave_name
 from bench.prompting.compose import Prompt
 from bench.records import ClientHealth, Exchange, Purpose, Samples, Scrape, Trial, Wave
+from bench.run.openroute import OpenRoute
 from bench.run.pace import bytes_per_token
 from bench.run.progress import Phase, Progress
-from bench.run.session import Session
 from bench.run.wave import Member, Released, release, uncut
 from bench.wire.client import Prepared, Raw, finish
 from bench.wire.lag import LagMeter
@@ -38,7 +38,7 @@ StorePage = Callable[[str, str], Awaitable[str]]
 """(name, page) -> path within the run directory."""
 _BodyKey = tuple[str, str, str | None, int]
 """Route, hash of the content, `cache_salt`, output tokens: all that two requests may differ in."""
-_ScrapePage = Callable[[Session], Awaitable[tuple[Scrape, str | None]]]
+_ScrapePage = Callable[[OpenRoute], Awaitable[tuple[Scrape, str | None]]]
 
 
 class Body(Struct, frozen=True, kw_only=True):
@@ -62,12 +62,12 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def body_of(session: Session, prompt: Prompt, output_tokens: int) -> Body:
+def body_of(opened: OpenRoute, prompt: Prompt, output_tokens: int) -> Body:
     """The request body: explicit fields first, the prompt last, encoded once."""
     fields: dict[str, object] = {
-        "model": session.model,
+        "model": opened.model,
         "max_tokens": output_tokens,
-        **session.dialect.body_fields(session.route.request),
+        **opened.dialect.body_fields(opened.route.request),
     }
     return Body(data=msgspec.json.encode({**fields, **prompt.fields()}), fields=fields)
 
@@ -93,28 +93,28 @@ class Exchanger:
         """Metrics pages that may lack what was sent last: it failed, or was never counted in full."""
 
     async def perform(
-        self, session: Session, prompt: Prompt, trial: Trial, attempt: int, purpose: Purpose
+        self, opened: OpenRoute, prompt: Prompt, trial: Trial, attempt: int, purpose: Purpose
     ) -> Exchange:
         """One exchange that is sent alone; else as `perform_wave`."""
         member = Member(trial=trial, prompt=prompt)
-        (exchange,) = await self.perform_wave(session, [member], attempt, purpose)
+        (exchange,) = await self.perform_wave(opened, [member], attempt, purpose)
         return exchange
 
     async def perform_wave(
-        self, session: Session, members: Sequence[Member], attempt: int, purpose: Purpose
+        self, opened: OpenRoute, members: Sequence[Member], attempt: int, purpose: Purpose
     ) -> list[Exchange]:
         """The exchanges of a wave, or of one request: one wait, two pages and one series of samples for all
         of them, which stand in the first. A request that fails or is cut off is a record like the others.
 
         Raises `NotIdle`, with nothing sent, when the server does not become idle in time.
         """
-        ready = self._prepare(session, members)
+        ready = self._prepare(opened, members)
         name = f"{wave_name(members[0].trial)}-{purpose}{attempt}"
         page = name.replace("/", "-")
         started = time.monotonic()
         self._enter("waiting until idle")
-        idle_s, before = await self._ready(session, f"{page}-before")
-        seen = await self._release(session, [prepared for prepared, _ in ready])
+        idle_s, before = await self._ready(opened, f"{page}-before")
+        seen = await self._release(opened, [prepared for prepared, _ in ready])
         self.server_s += time.monotonic() - started
 
         async def recorded() -> list[Exchange]:
@@ -129,15 +129,15 @@ class Exchanger:
                     request=fields,
                     attempt=attempt,
                     purpose=purpose,
-                    engine=session.dialect.name,
+                    engine=opened.dialect.name,
                 )
                 found.append(msgspec.structs.replace(exchange, client=seen.client))
-            self._learn(session, seen.out.raws, found)
+            self._learn(opened, seen.out.raws, found)
             found[0] = seen.beside(found[0], before, idle_s)
             if members[0].trial.concurrency > 1:
                 wave = Wave(id=name, size=len(members), released_ns=seen.out.at_ns)
                 found = [msgspec.structs.replace(exchange, wave=wave) for exchange in found]
-            return await self._settle_together(session, found, before, f"{page}-after")
+            return await self._settle_together(opened, found, before, f"{page}-after")
 
         if not self._keep_cancelled:
             return await recorded()
@@ -146,20 +146,20 @@ class Exchanger:
         self.interrupted = self.interrupted or seen.out.interrupted or interrupted
         return found
 
-    async def _release(self, session: Session, prepared: Sequence[Prepared]) -> _Seen:
+    async def _release(self, opened: OpenRoute, prepared: Sequence[Prepared]) -> _Seen:
         """The measured part: connections warmed, requests sent, client, machine and gauges watched."""
         async with contextlib.AsyncExitStack() as watchers:
             meter = await watchers.enter_async_context(LagMeter())
-            machine = await watchers.enter_async_context(MachineSampler(session.machine))
+            machine = await watchers.enter_async_context(MachineSampler(opened.machine))
             with contextlib.suppress(EngineError):  # the exchanges will meet the same trouble
-                await session.client.warm(connections=len(prepared))
-            self._progress.pace.begin(self._bytes_per_token.get(session.route.name))
+                await opened.client.warm(connections=len(prepared))
+            self._progress.pace.begin(self._bytes_per_token.get(opened.route.name))
             self._enter("prefill")
             gauges = None
-            if session.metrics_url is not None:
-                gauges = await watchers.enter_async_context(Sampler(_Looks(self._scrape, session)))
+            if opened.metrics_url is not None:
+                gauges = await watchers.enter_async_context(Sampler(_Looks(self._scrape, opened)))
             window = meter.window()
-            out = await release(session.client, prepared, self._progress, keep_cancelled=self._keep_cancelled)
+            out = await release(opened.client, prepared, self._progress, keep_cancelled=self._keep_cancelled)
             # The watchers are closed by whoever records what came: closing waits, and waiting can be cut off.
             return _Seen(
                 out=out,
@@ -170,43 +170,43 @@ class Exchanger:
             )
 
     async def _settle_together(
-        self, session: Session, found: list[Exchange], before: Scrape | None, name: str
+        self, opened: OpenRoute, found: list[Exchange], before: Scrape | None, name: str
     ) -> list[Exchange]:
         """Waits until the counters hold the requests of a wave all together."""
-        if session.metrics_url is None or before is None or any(map(_is_cut_off, found)):
+        if opened.metrics_url is None or before is None or any(map(_is_cut_off, found)):
             return found
         first, *others = found
         failure = next((one.failure for one in found if one.failure is not None), None)
         usage = usage_of(found) if others else first.usage
         whole = msgspec.structs.replace(first, usage=usage, failure=failure)
-        settled = await self._settle(session, whole, before, name)
+        settled = await self._settle(opened, whole, before, name)
         return [msgspec.structs.replace(settled, usage=first.usage, failure=first.failure), *others]
 
-    def new_server(self, session: Session) -> None:
+    def new_server(self, opened: OpenRoute) -> None:
         """Another server is behind this route's address: nothing is known of its page."""
-        if session.metrics_url is not None:
-            self._doubtful.add(session.metrics_url)
+        if opened.metrics_url is not None:
+            self._doubtful.add(opened.metrics_url)
 
-    async def time_tokenizer(self, session: Session, text: str) -> dict[str, float] | None:
+    async def time_tokenizer(self, opened: OpenRoute, text: str) -> dict[str, float] | None:
         """Tokens of a text and the seconds that the server's own /tokenize needed for them.
 
         `None` when it has no such endpoint, or does not answer it now: nothing depends on it.
         """
-        request = session.dialect.tokenize_request(text, session.model)
+        request = opened.dialect.tokenize_request(text, opened.model)
         if request is None:
             return None
         path, body = request
         started = time.monotonic()
         try:
-            answer = await session.client.post_json(session.root + path, body, timeout_s=_TOKENIZE_TIMEOUT_S)
-            tokens = len(session.dialect.read_tokens(answer))
+            answer = await opened.client.post_json(opened.root + path, body, timeout_s=_TOKENIZE_TIMEOUT_S)
+            tokens = len(opened.dialect.read_tokens(answer))
         except EngineError:
             return None
         finally:
             self.server_s += time.monotonic() - started
         return {"tokens": tokens, "seconds": time.monotonic() - started}
 
-    async def _ready(self, session: Session, name: str) -> tuple[float | None, Scrape | None]:
+    async def _ready(self, opened: OpenRoute, name: str) -> tuple[float | None, Scrape | None]:
         """Waits until the server is idle, and after an exchange in doubt until its page stands still:
         what is counted late would be taken for foreign traffic.
 
@@ -214,34 +214,34 @@ class Exchanger:
         exchange. `None` without a page. Raises `NotIdle` when the server is at work to the end of the
         limit.
         """
-        if session.metrics_url is None:
+        if opened.metrics_url is None:
             return None, None
-        look = _Looks(self._scrape, session)
-        wait = await wait_idle(look, session.dialect, limit_s=_IDLE_LIMIT_S)
+        look = _Looks(self._scrape, opened)
+        wait = await wait_idle(look, opened.dialect, limit_s=_IDLE_LIMIT_S)
         if wait.reached is False:
             self.server_s += wait.waited_s
-            raise _not_idle(session, wait)
+            raise _not_idle(opened, wait)
         waited_s = wait.waited_s
-        if session.metrics_url in self._doubtful:
+        if opened.metrics_url in self._doubtful:
             wait = await wait_still(look, still_s=_STILL_S, limit_s=_SETTLE_LIMIT_S)
             waited_s += wait.waited_s
         return waited_s, await self._with_file(wait.last, look.page, name)
 
     def _prepare(
-        self, session: Session, members: Sequence[Member]
+        self, opened: OpenRoute, members: Sequence[Member]
     ) -> list[tuple[Prepared, dict[str, object]]]:
         """Everything that can be done before `sent`; a replay reuses the bytes of its cold prompt."""
-        keys = [_body_key(session, one) for one in members]
+        keys = [_body_key(opened, one) for one in members]
         # What was sent before is let go first: prompts may have megabytes.
         self._bodies = {key: self._bodies[key] for key in keys if key in self._bodies}
-        settings = session.route.request
+        settings = opened.route.request
         # The time to the first token allows for all prompts of a wave, taken one after another.
         tokens = sum(one.prompt.recipe.tokens for one in members)
         ready = []
         for key, one in zip(keys, members, strict=True):
             if key not in self._bodies:
-                self._bodies[key] = body_of(session, one.prompt, one.trial.output_tokens)
-            prepared = session.client.prepare(
+                self._bodies[key] = body_of(opened, one.prompt, one.trial.output_tokens)
+            prepared = opened.client.prepare(
                 PATHS[settings.endpoint],
                 self._bodies[key].data,
                 timeouts=settings.timeouts,
@@ -251,14 +251,14 @@ class Exchanger:
             ready.append((prepared, self._bodies[key].fields))
         return ready
 
-    async def _settle(self, session: Session, exchange: Exchange, before: Scrape, name: str) -> Exchange:
+    async def _settle(self, opened: OpenRoute, exchange: Exchange, before: Scrape, name: str) -> Exchange:
         """Waits until the counters hold all of our request, and keeps the page that says so."""
         self._enter("settling")
         started = time.monotonic()
-        look = _Looks(self._scrape, session)
+        look = _Looks(self._scrape, opened)
         wait = await wait_settled(
             look,
-            session.dialect,
+            opened.dialect,
             before,
             exchange.usage,
             failed=exchange.failure is not None,
@@ -266,9 +266,9 @@ class Exchanger:
         )
         after = await self._with_file(wait.last, look.page, name)
         self.server_s += time.monotonic() - started
-        if session.metrics_url is not None:
+        if opened.metrics_url is not None:
             settled = wait.reached is True and exchange.failure is None
-            (self._doubtful.discard if settled else self._doubtful.add)(session.metrics_url)
+            (self._doubtful.discard if settled else self._doubtful.add)(opened.metrics_url)
         return msgspec.structs.replace(
             exchange, after=after, settle_s=wait.waited_s, settled=wait.reached is True
         )
@@ -278,24 +278,24 @@ class Exchanger:
             return found
         return msgspec.structs.replace(found, file=await self._store_page(name, page))
 
-    async def _scrape(self, session: Session) -> tuple[Scrape, str | None]:
+    async def _scrape(self, opened: OpenRoute) -> tuple[Scrape, str | None]:
         """A route's page with its text; what it tells is shown."""
-        assert session.metrics_url is not None  # noqa: S101 - callers ask before
+        assert opened.metrics_url is not None  # noqa: S101 - callers ask before
         found, page = await scrape(
-            session.client, session.metrics_url, session.dialect, timeout_s=_SCRAPE_TIMEOUT_S
+            opened.client, opened.metrics_url, opened.dialect, timeout_s=_SCRAPE_TIMEOUT_S
         )
         self._progress.kv_usage = found.values.get("kv_usage")
         generated = found.values.get("generation_tokens")
-        if generated is not None and self._progress.phase == "decode" and _counts_steps(session):
+        if generated is not None and self._progress.phase == "decode" and _counts_steps(opened):
             self._progress.pace.counted(found.at_ns, generated)
         return found, page
 
-    def _learn(self, session: Session, raws: Sequence[Raw], found: Sequence[Exchange]) -> None:
+    def _learn(self, opened: OpenRoute, raws: Sequence[Raw], found: Sequence[Exchange]) -> None:
         """What a token of this route takes on the wire."""
         size = sum(raw.recorder.size for raw in raws)
         learnt = bytes_per_token(size, usage_of(found).completion_tokens)
         if learnt is not None and all(one.failure is None for one in found):
-            self._bytes_per_token[session.route.name] = learnt
+            self._bytes_per_token[opened.route.name] = learnt
 
     def _enter(self, phase: Phase) -> None:
         self._progress.enter(phase, time.monotonic_ns())
@@ -327,24 +327,24 @@ class _Seen(Struct, frozen=True, kw_only=True, eq=False):
 class _Looks:
     """Looks at a route's metrics page, again and again, and holds the text of the last look."""
 
-    def __init__(self, scrape_page: _ScrapePage, session: Session) -> None:
+    def __init__(self, scrape_page: _ScrapePage, opened: OpenRoute) -> None:
         self._scrape_page = scrape_page
-        self._session = session
+        self._opened = opened
         self.page: str | None = None
 
     async def __call__(self) -> Scrape:
-        found, self.page = await self._scrape_page(self._session)
+        found, self.page = await self._scrape_page(self._opened)
         return found
 
 
-def _body_key(session: Session, one: Member) -> _BodyKey:
+def _body_key(opened: OpenRoute, one: Member) -> _BodyKey:
     recipe = one.prompt.recipe
-    return session.route.name, recipe.sha256, recipe.cache_salt, one.trial.output_tokens
+    return opened.route.name, recipe.sha256, recipe.cache_salt, one.trial.output_tokens
 
 
-def _not_idle(session: Session, wait: Wait) -> NotIdle:
+def _not_idle(opened: OpenRoute, wait: Wait) -> NotIdle:
     page, waited = wait.last, words(wait.waited_s)
-    where = f"route {session.route.name}: its"
+    where = f"route {opened.route.name}: its"
     if not page.values:
         text = f"metrics page did not come for {waited} ({page.problem}), so nothing was sent; look at it"
         return NotIdle(f"{where} {text}", wait.waited_s)
@@ -353,14 +353,14 @@ def _not_idle(session: Session, wait: Wait) -> NotIdle:
     )
     return NotIdle(
         f"{where} server was still at work for somebody after {waited} ({busy}), so nothing was sent; "
-        f"another client, or a request given up that is still computed: see ctxbench watch {session.root}",
+        f"another client, or a request given up that is still computed: see ctxbench watch {opened.root}",
         wait.waited_s,
     )
 
 
-def _counts_steps(session: Session) -> bool:
+def _counts_steps(opened: OpenRoute) -> bool:
     """Whether the server counts generated tokens while it generates them, not at a request's end."""
-    return any(one.name == "generation_tokens" and one.when == "step" for one in session.dialect.aliases)
+    return any(one.name == "generation_tokens" and one.when == "step" for one in opened.dialect.aliases)
 
 
 def _is_cut_off(exchange: Exchange) -> bool:

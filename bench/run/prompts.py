@@ -25,7 +25,7 @@ from bench.prompting.tokens import (
     server_identity,
 )
 from bench.records import RunInfo, Trial
-from bench.run.session import Session
+from bench.run.openroute import OpenRoute
 
 _TOKENIZE_TIMEOUT_S = 300.0
 _COMPARED_SAMPLES = 10
@@ -42,7 +42,7 @@ class Counting(Struct, frozen=True, kw_only=True):
 
 
 async def composers(
-    info: RunInfo, sessions: Mapping[str, Session], *, folder: Path, taken: Iterable[str] = ()
+    info: RunInfo, open_routes: Mapping[str, OpenRoute], *, folder: Path, taken: Iterable[str] = ()
 ) -> dict[str, Composer]:
     """A composer per route; routes that count alike share one, and so get equal prompts.
 
@@ -58,9 +58,9 @@ async def composers(
     indexed: dict[str, IndexedCorpus] = {}
     by_route: dict[str, Composer] = {}
     salts = tuple(taken)
-    for name, session in sessions.items():
-        post = _blocking_post(session, loop)
-        counting = await asyncio.to_thread(_counting, info, session, corpus, folder, cache, post)
+    for name, opened in open_routes.items():
+        post = _blocking_post(opened, loop)
+        counting = await asyncio.to_thread(_counting, info, opened, corpus, folder, cache, post)
         tokenizer = counting.tokenizer
         identity = tokenizer.identity.sha256
         if identity not in indexed:
@@ -102,24 +102,24 @@ def _try_out(composer: Composer, info: RunInfo) -> None:
 
 
 def _counting(
-    info: RunInfo, session: Session, corpus: Corpus, folder: Path, cache: Path, post: Post
+    info: RunInfo, opened: OpenRoute, corpus: Corpus, folder: Path, cache: Path, post: Post
 ) -> Counting:
     """Tokenizer and template of a route, proven against its server where the server tokenises."""
-    server = _ServerCount(session, post)
+    server = _ServerCount(opened, post)
     settings = info.suite.prompt
     if settings.tokenizer is None:
         if not server.tokenises:
             raise SuiteError(
-                f"route {session.route.name}: this server has no /tokenize, so prompts cannot be counted: "
+                f"route {opened.route.name}: this server has no /tokenize, so prompts cannot be counted: "
                 "give [prompt] tokenizer, the path of the model's tokenizer.json"
             )
-        tokenizer: Tokenizer = ServerTokenizer(server.ask, server_identity(server.ask, session.model))
+        tokenizer: Tokenizer = ServerTokenizer(server.ask, server_identity(server.ask, opened.model))
     else:
         samples = corpus.samples(_COMPARED_SAMPLES)
         tokenizer = load_tokenizer(folder / settings.tokenizer, samples=samples, cache=cache)
         if server.tokenises and (problem := compare_with_server(tokenizer, server.ask, samples)):
-            raise SuiteError(f"route {session.route.name}: {problem}")
-    endpoint = session.route.request.endpoint
+            raise SuiteError(f"route {opened.route.name}: {problem}")
+    endpoint = opened.route.request.endpoint
     if endpoint == "tokens":
         return Counting(tokenizer=tokenizer, template=TOKEN_IDS)
     if endpoint == "completions":
@@ -130,18 +130,18 @@ def _counting(
 class _ServerCount:
     """What a server itself counts: through its /tokenize, else by one-token requests."""
 
-    def __init__(self, session: Session, post: Post) -> None:
-        self._session = session
-        self._dialect = session.dialect
+    def __init__(self, opened: OpenRoute, post: Post) -> None:
+        self._opened = opened
+        self._dialect = opened.dialect
         self._post = post
-        self.tokenises = self._dialect.tokenize_request("a", session.model) is not None
+        self.tokenises = self._dialect.tokenize_request("a", opened.model) is not None
 
     def ask(self, text: str) -> tuple[list[int], list[bytes] | None]:
         """Token ids of a text and, where the server gives them, the tokens' bytes."""
-        model = self._session.model
+        model = self._opened.model
         request = self._dialect.pieces_request(text, model) or self._dialect.tokenize_request(text, model)
         if request is None:
-            raise EngineError(f"route {self._session.route.name}: the server has no /tokenize")
+            raise EngineError(f"route {self._opened.route.name}: the server has no /tokenize")
         answer = self._post(*request)
         return self._dialect.read_tokens(answer), self._dialect.read_pieces(answer)
 
@@ -151,9 +151,9 @@ class _ServerCount:
 
     def count_chat(self, messages: list[Message]) -> int | list[int]:
         """Tokens of a chat with its template."""
-        settings = self._session.route.request
+        settings = self._opened.route.request
         steps = self._dialect.tokenize_messages_request(
-            messages, self._session.model, settings.chat_template_kwargs
+            messages, self._opened.model, settings.chat_template_kwargs
         )
         if steps is None:
             return self._one_token_request("/chat/completions", {"messages": messages})
@@ -164,28 +164,28 @@ class _ServerCount:
 
     def _one_token_request(self, path: str, prompt: dict[str, Any]) -> int:
         """Asks the model itself, with a throw-away text that no measured prompt shares."""
-        session = self._session
-        body = {"model": session.model, "max_tokens": 1, "temperature": 0, **prompt}
-        kwargs = session.route.request.chat_template_kwargs
+        opened = self._opened
+        body = {"model": opened.model, "max_tokens": 1, "temperature": 0, **prompt}
+        kwargs = opened.route.request.chat_template_kwargs
         if kwargs and "messages" in prompt:
             body["chat_template_kwargs"] = kwargs
-        version = session.route.base_url.removeprefix(session.root)
+        version = opened.route.base_url.removeprefix(opened.root)
         answer = self._post(version + path, body)
         usage = answer.get("usage") if isinstance(answer, Mapping) else None
         tokens = usage.get("prompt_tokens") if isinstance(usage, Mapping) else None
         if not isinstance(tokens, int):
             raise EngineError(
-                f"route {session.route.name}: the server's answer has no usage.prompt_tokens; "
+                f"route {opened.route.name}: the server's answer has no usage.prompt_tokens; "
                 "no prompt length can be proven without it"
             )
         return tokens
 
 
-def _blocking_post(session: Session, loop: asyncio.AbstractEventLoop) -> Post:
+def _blocking_post(opened: OpenRoute, loop: asyncio.AbstractEventLoop) -> Post:
     def post(path: str, body: dict[str, Any]) -> Any:
         work: Future[Any] = asyncio.run_coroutine_threadsafe(
-            session.client.post_json(
-                session.root + path, body, timeout_s=_TOKENIZE_TIMEOUT_S, if_missing=session.whose
+            opened.client.post_json(
+                opened.root + path, body, timeout_s=_TOKENIZE_TIMEOUT_S, if_missing=opened.whose
             ),
             loop,
         )

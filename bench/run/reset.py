@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from bench.engines.base import Dialect
 from bench.errors import EngineError
 from bench.records import Exchange, ServerFacts
-from bench.run.session import Session
+from bench.run.openroute import OpenRoute
 
 PATHS = {"vllm": "/reset_prefix_cache", "sglang": "/flush_cache"}
 _TIMEOUT_S = 60.0
@@ -24,12 +24,12 @@ def probe_tokens(facts: ServerFacts, longest: int) -> int:
     return min(longest, max(_LEAST_PROBE, _PROBE_BLOCKS * (facts.block_size or 0) + 1))
 
 
-async def reset_cache(session: Session) -> str | None:
+async def reset_cache(opened: OpenRoute) -> str | None:
     """Asks the server to empty its cache; `None` when it says that it has, else why not."""
-    assert session.route.reset is not None  # noqa: S101 - callers ask before
-    path = PATHS[session.route.reset]
+    assert opened.route.reset is not None  # noqa: S101 - callers ask before
+    path = PATHS[opened.route.reset]
     try:
-        answer = await session.client.post_text(session.root + path, {}, timeout_s=_TIMEOUT_S)
+        answer = await opened.client.post_text(opened.root + path, {}, timeout_s=_TIMEOUT_S)
     except EngineError as error:
         return str(error)
     return refusal(answer)

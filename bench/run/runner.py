@@ -50,7 +50,7 @@ class Runner:
         self._suite = info.suite
         self._path = journal.path
         self._stage = stage
-        self._sessions = stage.sessions
+        self._open_routes = stage.open_routes
         self._composers = stage.composers
         self._progress = progress
         self._books = Books(info, journal, progress, models)
@@ -83,7 +83,7 @@ class Runner:
                     await self._care.close(route)
             await self._catch_up(blocks)
             if blocks:
-                await self._time_tokenizers(list(self._sessions))
+                await self._time_tokenizers(list(self._open_routes))
         finally:
             self._progress.enter("finished", time.monotonic_ns())
             await self._books.note(FINISHED, data=self._account(started_ns))
@@ -117,7 +117,7 @@ class Runner:
                     await self._time_tokenizer(name)
 
     async def _time_tokenizer(self, name: str) -> None:
-        session, composer = self._sessions[name], self._composers[name]
+        opened, composer = self._open_routes[name], self._composers[name]
         for tier in self._suite.tiers:
             trial = Trial(
                 id=f"{name}/{tier}/tokenize",
@@ -128,7 +128,7 @@ class Runner:
                 task=self._suite.prompt.tasks[0],
             )
             prompt = await asyncio.to_thread(composer.compose, trial, pair=self._sender.pair(trial))
-            took = await self._sender.exchanger.time_tokenizer(session, prompt.rest)
+            took = await self._sender.exchanger.time_tokenizer(opened, prompt.rest)
             if took is not None:
                 data: dict[str, object] = {"route": name, "tier": tier, **took}
                 await self._books.note(TOKENIZED, data=data)
@@ -259,7 +259,7 @@ class Runner:
         return await asyncio.to_thread(again)
 
     def _restarted_since(self, sent: Sent) -> bool:
-        now = self._sessions[sent.trial.route].facts.started_at
+        now = self._open_routes[sent.trial.route].facts.started_at
         return now is not None and sent.server_started is not None and now != sent.server_started
 
     async def _compose(self, cold: tuple[Trial, ...], attempt: int) -> list[Prompt]:

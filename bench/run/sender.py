@@ -93,10 +93,10 @@ class Sender:
 
     async def reset_cache(self, route: str) -> None:
         """Where the route asks for it: empties the server's cache, and proves it with a probe prompt."""
-        session = self._stage.sessions[route]
-        if session.route.reset is None:
+        opened = self._stage.open_routes[route]
+        if opened.route.reset is None:
             return
-        tokens = probe_tokens(session.facts, max(self._suite.tiers))
+        tokens = probe_tokens(opened.facts, max(self._suite.tiers))
         trial = Trial(
             id=f"{route}/reset", route=route, tier=tokens, condition="cold", repeat=0, output_tokens=2
         )
@@ -106,10 +106,10 @@ class Sender:
         first = await self.send(trial, prompt, attempt, "warmup")
         if route in self.care.lost:
             return
-        refused = await reset_cache(session)
+        refused = await reset_cache(opened)
         again = await self.send(trial, prompt, self._ledger.next_attempt(trial), "warmup")
         # A probe that was never computed proves nothing when it is computed later.
-        proven, detail = proof(again if first.failure is None else first, session.dialect)
+        proven, detail = proof(again if first.failure is None else first, opened.dialect)
         proven = False if refused else proven
         data: dict[str, object] = {"route": route, "accepted": refused is None, "proven": proven}
         await self._books.note(RESET, message=refused or detail, data=data)
@@ -133,7 +133,7 @@ class Sender:
         log = self._stage.logs.get(route)
         if log is not None:
             await log.mark()
-        found = await self.exchanger.perform_wave(self._stage.sessions[route], members, attempt, purpose)
+        found = await self.exchanger.perform_wave(self._stage.open_routes[route], members, attempt, purpose)
         personal = wave[0].turn > 0 and not self._suite.prompt.keep_text
 
         async def keep() -> list[Exchange]:

@@ -24,6 +24,7 @@ from bench.run.forecast.chats import chats_as_planned
 from bench.run.forecast.expect import expect
 from bench.run.lifecycle.stage import Stage
 from bench.run.lifecycle.stage import client_for as client_for
+from bench.run.openroute import OpenRoute
 from bench.run.order import Order as Order
 from bench.run.order import only_routes
 from bench.run.preflight.chats import counted_chats
@@ -32,7 +33,6 @@ from bench.run.preflight.limits import over_limits
 from bench.run.progress import Progress
 from bench.run.prompts import composers
 from bench.run.runner import Runner
-from bench.run.session import Session
 from bench.wire.host import environment
 
 
@@ -59,19 +59,19 @@ async def start(order: Order, progress: Progress) -> Path:
     async with stage:
         for name in stage.first():
             await stage.open(name)
-        sessions = stage.sessions
+        open_routes = stage.open_routes
         # While servers answer: what the client is made of takes a look at a dozen files.
-        checks, facts = await asyncio.gather(check(suite, sessions, order), asyncio.to_thread(environment))
+        checks, facts = await asyncio.gather(check(suite, open_routes, order), asyncio.to_thread(environment))
         failed = [one for one in checks if one.state == "fail"]
         if failed and not order.force:
             raise failed[0].error()
-        chats = await counted_chats(suite, next(iter(sessions.values())), order.folder)
+        chats = await counted_chats(suite, next(iter(open_routes.values())), order.folder)
         path = new_run_path(order.results, suite)
-        info = describe(order, suite, sessions, path=path, checks=checks, chats=chats)
+        info = describe(order, suite, open_routes, path=path, checks=checks, chats=chats)
         info = msgspec.structs.replace(info, environment=facts)
         progress.enter("composing", time.monotonic_ns())
-        made = await composers(info, sessions, folder=order.folder)
-        expected = await expect(order, info, sessions, made)
+        made = await composers(info, open_routes, folder=order.folder)
+        expected = await expect(order, info, open_routes, made)
         info = msgspec.structs.replace(
             info,
             plan=expected.plan,
@@ -85,14 +85,14 @@ async def start(order: Order, progress: Progress) -> Path:
             stage.composers.update(made)
             stage.keep_in(path)
             runner = Runner(info, journal, stage, progress, models=expected.models, chats=known)
-            await _work(runner, journal, info, sessions)
+            await _work(runner, journal, info, open_routes)
     return path
 
 
 def describe(
     order: Order,
     suite: Suite,
-    sessions: Mapping[str, Session],
+    open_routes: Mapping[str, OpenRoute],
     *,
     path: Path,
     checks: Sequence[Check] = (),
@@ -107,8 +107,8 @@ def describe(
         nonce=secrets.token_hex(8),
         suite=kept,
         suite_text=text,
-        plan=plan(suite, over_limits(suite, sessions), chats),
-        facts={name: session.facts for name, session in sessions.items()},
+        plan=plan(suite, over_limits(suite, open_routes), chats),
+        facts={name: opened.facts for name, opened in open_routes.items()},
         chats={chat.name: chat.sha256 for chat in chats},
         notes=_notes(suite, checks),
     )
@@ -133,10 +133,10 @@ async def resume(
             for name in [route.name for route in live.routes if route.server is None]:
                 await stage.open(name)
             taken = [salt for used in salts.values() for salt in used]
-            stage.composers.update(await composers(info, stage.sessions, folder=folder, taken=taken))
+            stage.composers.update(await composers(info, stage.open_routes, folder=folder, taken=taken))
             runner = Runner(info, journal, stage, progress, chats=chats)
             runner.recall(read_entries(path))
-            await _work(runner, journal, info, stage.sessions)
+            await _work(runner, journal, info, stage.open_routes)
     return path
 
 
@@ -160,21 +160,23 @@ def _salts(path: Path) -> dict[str, list[str]]:
     return found
 
 
-async def check(suite: Suite, sessions: Mapping[str, Session], order: Order) -> list[Check]:
+async def check(suite: Suite, open_routes: Mapping[str, OpenRoute], order: Order) -> list[Check]:
     """All checks that need no composed prompt. The client listens to itself while servers are asked."""
 
     async def routes() -> list[Check]:
         found: list[Check] = []
-        for session in sessions.values():
-            found += await check_route(suite, session, folder=order.folder)
+        for opened in open_routes.values():
+            found += await check_route(suite, opened, folder=order.folder)
         return found
 
     client, servers = await asyncio.gather(check_client(), routes())
     return [*check_disk(order.results), client, *servers]
 
 
-async def _work(runner: Runner, journal: Journal, info: RunInfo, sessions: Mapping[str, Session]) -> None:
-    facts = {name: msgspec.to_builtins(session.facts) for name, session in sessions.items()}
+async def _work(
+    runner: Runner, journal: Journal, info: RunInfo, open_routes: Mapping[str, OpenRoute]
+) -> None:
+    facts = {name: msgspec.to_builtins(opened.facts) for name, opened in open_routes.items()}
     journal.append(Event(name=SESSION, at=utc_now(), message=f"run {info.id}", data={"facts": facts}))
     await runner.run()
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from bench.errors import EngineError
 from bench.records import Exchange, Measurement, Route
-from bench.run.session import root_of
+from bench.run.openroute import root_of
 from bench.run.study import client_for
 
 _COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens", "drafts", "draft_tokens", "accepted_tokens")

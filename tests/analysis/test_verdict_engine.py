@@ -20,8 +20,8 @@ from bench.records import (
     Trial,
 )
 from bench.run.exchange import Exchanger
+from bench.run.openroute import OpenRoute, connect
 from bench.run.progress import Phase, Progress
-from bench.run.session import Session, connect
 from bench.servers.llama import LlamaSettings, serve
 from bench.wire.client import Client
 
@@ -47,13 +47,13 @@ class _Signal(Progress):
             self.sending.set()
 
 
-async def _ask(session: Session, condition: str, salt: str, progress: Progress | None = None) -> Exchange:
+async def _ask(opened: OpenRoute, condition: str, salt: str, progress: Progress | None = None) -> Exchange:
     """One exchange; the engine itself counts the prompt."""
-    path, body = session.dialect.tokenize_request(f"{salt}\n{TEXT}", session.model) or ("", {})
-    answer = await session.client.post_json(session.root + path, body)
+    path, body = opened.dialect.tokenize_request(f"{salt}\n{TEXT}", opened.model) or ("", {})
+    answer = await opened.client.post_json(opened.root + path, body)
     recipe = PromptRecipe(
         sha256=salt,
-        tokens=len(session.dialect.read_tokens(answer)),
+        tokens=len(opened.dialect.read_tokens(answer)),
         endpoint="completions",
         corpus="test",
         corpus_sha256="",
@@ -71,7 +71,7 @@ async def _ask(session: Session, condition: str, salt: str, progress: Progress |
         output_tokens=OUTPUT,
     )
     prompt = Prompt(recipe=recipe, rest=TEXT)
-    return await Exchanger(_nowhere, progress or Progress()).perform(session, prompt, trial, 1, "trial")
+    return await Exchanger(_nowhere, progress or Progress()).perform(opened, prompt, trial, 1, "trial")
 
 
 def _route(base_url: str, slot: int) -> Route:
@@ -89,10 +89,10 @@ def _against(measured: Measurement) -> set[str]:
     return {reason.id for reason in measured.verdict.reasons} - noise
 
 
-async def _foreign(session: Session, salt: str, sending: asyncio.Event) -> None:
+async def _foreign(opened: OpenRoute, salt: str, sending: asyncio.Event) -> None:
     await sending.wait()
     body = {"prompt": f"{salt} a short question of somebody else", "max_tokens": 2, "id_slot": 0}
-    await session.client.post_json(session.route.base_url + "/completions", body)
+    await opened.client.post_json(opened.route.base_url + "/completions", body)
 
 
 async def _slots_and_strangers(base_url: str) -> tuple[list[Measurement], Measurer]:

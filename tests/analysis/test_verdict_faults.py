@@ -20,8 +20,8 @@ from bench.records import (
     Trial,
 )
 from bench.run.exchange import Exchanger
+from bench.run.openroute import OpenRoute, connect
 from bench.run.progress import Progress
-from bench.run.session import Session, connect
 from bench.servers.simulator import start
 from bench.wire.client import Client
 
@@ -47,17 +47,17 @@ TRIALS = {
 }
 
 
-async def _prompt(session: Session, text: str) -> Prompt:
+async def _prompt(opened: OpenRoute, text: str) -> Prompt:
     """A prompt whose length the server itself has counted."""
     messages = [{"role": "user", "content": text}]
-    steps: tuple[Step, ...] | None = session.dialect.tokenize_messages_request(messages, session.model)
+    steps: tuple[Step, ...] | None = opened.dialect.tokenize_messages_request(messages, opened.model)
     assert steps is not None
     answer: object = None
     for step in steps:
-        answer = await session.client.post_json(session.root + step.path, step.body_after(answer))
+        answer = await opened.client.post_json(opened.root + step.path, step.body_after(answer))
     recipe = PromptRecipe(
         sha256=str(hash(text)),
-        tokens=len(session.dialect.read_tokens(answer)),
+        tokens=len(opened.dialect.read_tokens(answer)),
         endpoint="chat",
         corpus="test",
         corpus_sha256="",
@@ -79,13 +79,13 @@ async def _measure(
     with start(profile, speed=1.5, faults=[fault] if fault else []) as server:
         route = Route(name="r", base_url=server.base_url, speculation=speculation)
         async with Client(route.base_url) as client:
-            session = await connect(route, client)
-            info = _run(route, session, drafter_limit)
+            opened = await connect(route, client)
+            info = _run(route, opened, drafter_limit)
             exchanger, measurer = Exchanger(_nowhere, Progress()), Measurer(info)
             measured = []
             for place, name in enumerate(trials):
                 condition, salt = TRIALS[name]
-                prompt = await _prompt(session, long(salt) if lengthy else short(salt))
+                prompt = await _prompt(opened, long(salt) if lengthy else short(salt))
                 trial = Trial(
                     id=f"r/{name}",
                     route="r",
@@ -95,7 +95,7 @@ async def _measure(
                     replay=int(condition == "replay"),
                     output_tokens=OUTPUT,
                 )
-                exchange = await exchanger.perform(session, prompt, trial, place + 1, "trial")
+                exchange = await exchanger.perform(opened, prompt, trial, place + 1, "trial")
                 measured.append(measurer.add(exchange))
     return measured
 
@@ -104,8 +104,8 @@ async def _nowhere(name: str, page: str) -> str:
     return name
 
 
-def _run(route: Route, session: Session, drafter_limit: int | None) -> RunInfo:
-    return run(route=route, facts=msgspec.structs.replace(session.facts, drafter_limit=drafter_limit))
+def _run(route: Route, opened: OpenRoute, drafter_limit: int | None) -> RunInfo:
+    return run(route=route, facts=msgspec.structs.replace(opened.facts, drafter_limit=drafter_limit))
 
 
 BUSY_MACHINE = {

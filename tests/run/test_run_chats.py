@@ -24,11 +24,11 @@ from bench.records import Exchange, Failure, Measurement, PromptRecipe, ServerFa
 from bench.report.content import collect
 from bench.run.blame import is_servers_fault
 from bench.run.forecast.chats import planned_chat
+from bench.run.openroute import OpenRoute
 from bench.run.order import Order, read_usable
 from bench.run.preflight.chats import chat_findings
 from bench.run.private import without_words, wordless
 from bench.run.progress import Progress
-from bench.run.session import Session
 from bench.run.status import status
 from bench.run.study import resume, start
 from bench.servers.simulator import start as simulate
@@ -339,7 +339,7 @@ def findings(folder: Path, text: str, **facts: Any) -> list[tuple[str, str]]:
         return [0] * 1000
 
     asked = parse_suite(text)
-    session = Session(
+    opened = OpenRoute(
         route=asked.routes[0],
         client=None,  # type: ignore[arg-type]
         dialect=DIALECTS["vllm"],
@@ -348,7 +348,7 @@ def findings(folder: Path, text: str, **facts: Any) -> list[tuple[str, str]]:
         metrics_url=None,
     )
     with mock.patch("bench.run.preflight.chats.server_ids", counted):
-        found = asyncio.run(chat_findings(asked, session, folder))
+        found = asyncio.run(chat_findings(asked, opened, folder))
     return [(state, told) for state, _, told in found]
 
 

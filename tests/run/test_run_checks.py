@@ -20,12 +20,12 @@ from bench.engines.context import ContextVerdict, EngineVerdict, Finding, RuleVe
 from bench.errors import EngineError
 from bench.plan.suite import parse_suite
 from bench.records import ClientHealth, Route, ServerFacts, Suite
+from bench.run.openroute import OpenRoute
 from bench.run.order import Order
 from bench.run.preflight import checks
 from bench.run.preflight.checks import Check, check_disk
 from bench.run.preflight.limits import context_of, with_limits
 from bench.run.preflight.whole import preflight
-from bench.run.session import Session
 from bench.servers.simulator import Profile, load_profile
 from bench.servers.simulator import start as simulate
 from bench.wire.client import Client
@@ -39,9 +39,9 @@ def check_all(text: str, folder: Path) -> list[Check]:
     return asyncio.run(preflight(order))
 
 
-def session(route: Route, **facts: Any) -> Session:
+def opened(route: Route, **facts: Any) -> OpenRoute:
     """A route as it is after connecting, with these facts; nobody is asked anything."""
-    return Session(
+    return OpenRoute(
         route=route,
         client=Client(URL),
         dialect=get("vllm"),
@@ -60,7 +60,7 @@ def test_a_level_whose_replays_do_not_fit_into_the_cache_is_refused() -> None:
     waves = checked(suite="concurrency = [1, 4]")  # four times 512 + 16 tokens
     for capacity, state in ((2112, "ok"), (2111, "fail")):
         facts = {"prefix_caching": True, "kv_capacity_tokens": capacity, "block_size": 16}
-        found = list(checks._cache(waves, session(waves.routes[0], **facts)))
+        found = list(checks._cache(waves, opened(waves.routes[0], **facts)))
         assert lines(found) == [("cache", state)]
     assert "4 requests at once of 528 tokens are more" in found[0].text
     assert "lower concurrency to 3" in found[0].text
@@ -185,7 +185,7 @@ def test_the_longest_trial_must_fit_the_served_limit(
     facts: dict[str, int], expected: list[tuple[str, str]]
 ) -> None:
     suite = checked()
-    assert lines(list(checks._limits(suite, session(suite.routes[0], **facts)))) == expected
+    assert lines(list(checks._limits(suite, opened(suite.routes[0], **facts)))) == expected
 
 
 @pytest.mark.parametrize(
@@ -203,9 +203,9 @@ def test_the_longest_trial_must_fit_the_served_limit(
 )
 def test_a_replay_must_be_able_to_hit(facts: dict[str, Any], expected: list[tuple[str, str]]) -> None:
     suite = checked()
-    assert lines(list(checks._cache(suite, session(suite.routes[0], **facts)))) == expected
+    assert lines(list(checks._cache(suite, opened(suite.routes[0], **facts)))) == expected
     alone = msgspec.structs.replace(suite, conditions=("cold",))
-    assert list(checks._cache(alone, session(suite.routes[0], **facts))) == []
+    assert list(checks._cache(alone, opened(suite.routes[0], **facts))) == []
 
 
 @pytest.mark.parametrize(
@@ -222,17 +222,17 @@ def test_declared_and_seen_speculation_must_agree(
     route: str, k: int | None, expected: list[tuple[str, str]]
 ) -> None:
     suite = checked(route=route)
-    assert lines(list(checks._speculation(session(suite.routes[0], num_speculative_tokens=k)))) == expected
+    assert lines(list(checks._speculation(opened(suite.routes[0], num_speculative_tokens=k)))) == expected
 
 
 def test_a_tier_over_a_limit_the_config_sets_is_named_with_what_sets_it(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"max_position_embeddings": 300}')
     suite = checked(route='config = "config.json"')
-    found = with_limits(suite, session(suite.routes[0], max_model_len=300), tmp_path)
+    found = with_limits(suite, opened(suite.routes[0], max_model_len=300), tmp_path)
     (line,) = checks._context(suite, found)
     assert line.state == "fail" and line.fault == "suite"
     assert "512" in line.text and "300" in line.text
-    assert context_of(suite, session(checked().routes[0]), tmp_path) is None
+    assert context_of(suite, opened(checked().routes[0]), tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_a_short_drafter_is_what_an_over_limit_suite_is_about(
     findings = tuple(Finding(code=code, severity="fail", message=f"because of {code}") for code in codes)
     engine = EngineVerdict(engine="vllm", status="fail", drafter_limit=400, findings=findings)
     verdict = ContextVerdict(rule=RuleVerdict(outcome="extended"), engine=engine)
-    found = msgspec.structs.replace(session(suite.routes[0]), context=verdict)
+    found = msgspec.structs.replace(opened(suite.routes[0]), context=verdict)
     (line,) = checks._context(suite, found)
     assert (line.state, line.text) == (state, f"because of {codes[-1]}")
 
@@ -274,12 +274,12 @@ def test_a_late_event_loop_is_a_warning(lag: float, state: str) -> None:
 
 def test_a_log_source_that_is_not_there_is_refused(tmp_path: Path) -> None:
     suite = checked(route='log = "server.log"')
-    (line,) = checks._log(session(suite.routes[0]), tmp_path)
+    (line,) = checks._log(opened(suite.routes[0]), tmp_path)
     assert line.state == "fail" and "no such file" in line.text
     (tmp_path / "server.log").touch()
-    assert lines(list(checks._log(session(suite.routes[0]), tmp_path))) == [("log", "ok")]
+    assert lines(list(checks._log(opened(suite.routes[0]), tmp_path))) == [("log", "ok")]
     suite = checked(route='log = "docker:vllm"')
-    assert lines(list(checks._log(session(suite.routes[0]), tmp_path))) == [("log", "ok")]
+    assert lines(list(checks._log(opened(suite.routes[0]), tmp_path))) == [("log", "ok")]
 
 
 def test_a_log_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
@@ -291,8 +291,8 @@ def test_a_log_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
 
 def test_the_servers_own_version_stands_apart_from_those_that_are_known() -> None:
     route = checked().routes[0]
-    assert checks._server(session(route)) == "vLLM 0.32.0, m (known: 0.8.5 to 0.33 (V1), V0 in part)"
-    generic = msgspec.structs.replace(session(route), dialect=get("generic"))
+    assert checks._server(opened(route)) == "vLLM 0.32.0, m (known: 0.8.5 to 0.33 (V1), V0 in part)"
+    generic = msgspec.structs.replace(opened(route), dialect=get("generic"))
     assert checks._server(generic) == "any OpenAI-compatible server (no metrics) 0.32.0, m"
 
 

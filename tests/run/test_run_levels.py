@@ -19,8 +19,8 @@ from bench.plan.trials import wave_name
 from bench.prompting.compose import Prompt
 from bench.records import Exchange, Level, Measurement, PromptRecipe, Route, ServerFacts, Trial
 from bench.run.exchange import Exchanger
+from bench.run.openroute import OpenRoute
 from bench.run.progress import Progress
-from bench.run.session import Session
 from bench.run.study import Order, resume, start
 from bench.run.wave import Member
 from bench.servers.simulator import RequestTruth, load_profile
@@ -50,7 +50,7 @@ def measured(run: Path) -> list[Measurement]:
 def test_a_wave_is_prepared_once_and_given_the_time_of_all_its_prompts() -> None:
     route = Route(name="a", base_url="http://127.0.0.1:1/v1")
     client = Client(route.base_url)
-    session = Session(
+    opened = OpenRoute(
         route=route,
         client=client,
         dialect=get("vllm"),
@@ -59,19 +59,19 @@ def test_a_wave_is_prepared_once_and_given_the_time_of_all_its_prompts() -> None
         metrics_url=None,
     )
     exchanger = Exchanger(_keep_nothing, Progress())
-    first, again = (exchanger._prepare(session, [_member(n) for n in (1, 2, 3)]) for _ in range(2))
+    first, again = (exchanger._prepare(opened, [_member(n) for n in (1, 2, 3)]) for _ in range(2))
     assert [prepared.first_token_s for prepared, _ in first] == [pytest.approx(120 + 0.01 * 3 * 500)] * 3
     assert [one.body for one, _ in first] != [] and len({one.body for one, _ in first}) == 3
     for (one, _), (other, _) in zip(first, again, strict=True):
         assert one.body is other.body  # a replay sends the same bytes
-    ((alone, _),) = exchanger._prepare(session, [_member(2)])
+    ((alone, _),) = exchanger._prepare(opened, [_member(2)])
     assert alone.first_token_s == 120 + 0.01 * 500 and alone.body is first[1][0].body
-    ((later, _),) = exchanger._prepare(session, [_member(1)])
+    ((later, _),) = exchanger._prepare(opened, [_member(1)])
     assert later.body == first[0][0].body and later.body is not first[0][0].body  # let go meanwhile
 
 
 def test_equal_texts_behind_another_cache_salt_are_another_request() -> None:
-    session = Session(
+    opened = OpenRoute(
         route=Route(name="a", base_url="http://127.0.0.1:1/v1"),
         client=Client("http://127.0.0.1:1/v1"),
         dialect=get("vllm"),
@@ -83,7 +83,7 @@ def test_equal_texts_behind_another_cache_salt_are_another_request() -> None:
     salts = ["one", "one", "two", "two", None]
     bodies = []
     for salt in salts:
-        ((prepared, _),) = exchanger._prepare(session, [_member(1, cache_salt=salt)])
+        ((prepared, _),) = exchanger._prepare(opened, [_member(1, cache_salt=salt)])
         bodies.append(prepared.body)
     assert [msgspec.json.decode(body).get("cache_salt") for body in bodies] == salts
     assert bodies[0] is bodies[1] and bodies[2] is bodies[3]  # a replay sends the same bytes

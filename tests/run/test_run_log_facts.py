@@ -17,11 +17,11 @@ from bench.journal import read_info
 from bench.plan.suite import parse_suite
 from bench.records import ServerFacts, Suite
 from bench.run.lifecycle.logfacts import route_tail, with_log_facts
+from bench.run.openroute import OpenRoute
 from bench.run.order import Order
 from bench.run.preflight import checks
 from bench.run.preflight.limits import with_limits
 from bench.run.progress import Progress
-from bench.run.session import Session
 from bench.run.study import start
 from bench.servers.simulator import load_profile
 from bench.servers.simulator import start as simulate
@@ -56,9 +56,9 @@ speculation = {{ method = "mtp", num_speculative_tokens = 2 }}
 """
 
 
-def session(checked: Suite, **facts: Any) -> Session:
+def opened(checked: Suite, **facts: Any) -> OpenRoute:
     said: dict[str, Any] = {"engine": "vllm", "version": "0.32.0", "model": "m", **facts}
-    return Session(
+    return OpenRoute(
         route=checked.routes[0],
         client=Client(URL),
         dialect=get("vllm"),
@@ -68,9 +68,9 @@ def session(checked: Suite, **facts: Any) -> Session:
     )
 
 
-def read(checked: Suite, folder: Path, **facts: Any) -> Session:
-    """A session completed from the log that its route names."""
-    asked = session(checked, **facts)
+def read(checked: Suite, folder: Path, **facts: Any) -> OpenRoute:
+    """A route completed from the log that its route names."""
+    asked = opened(checked, **facts)
     log = checked.routes[0].log
     assert log is not None
     return asyncio.run(with_log_facts(asked, lambda: route_tail(log, folder, asked.facts)))
@@ -165,7 +165,7 @@ def test_a_declared_limit_that_the_log_contradicts_is_told(tmp_path: Path) -> No
 
 def test_a_log_that_is_not_there_gives_no_facts_and_says_so(tmp_path: Path) -> None:
     found = read(suite(route='log = "absent.log"'), tmp_path)
-    assert found.facts == session(suite()).facts
+    assert found.facts == opened(suite()).facts
     assert found.log_problem is not None and "no such file" in found.log_problem
 
 

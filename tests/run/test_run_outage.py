@@ -27,8 +27,8 @@ from bench.prompting.compose import Composer, Prompt
 from bench.records import Failure, Route, ServerFacts, Trial
 from bench.records.events import NOT_IDLE, ROUTE_LOST, SERVER_AWAY, SERVER_BACK, SERVER_FELL, TRIAL_LEFT
 from bench.run.lifecycle import outage
+from bench.run.openroute import OpenRoute
 from bench.run.progress import Phase, Progress
-from bench.run.session import Session
 from bench.run.status import Status, status
 from bench.run.study import Order, resume, start
 from bench.servers.simulator import Simulator
@@ -355,20 +355,20 @@ def test_nothing_is_sent_to_a_server_that_works_for_somebody_else(
 def test_what_is_in_the_way_is_said_once_and_the_wait_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     problems = iter(["nobody listens", "still loading", None, "gone", "gone for good"])
 
-    async def missing(session: Session, *, counts: bool) -> str | None:
+    async def missing(opened: OpenRoute, *, counts: bool) -> str | None:
         return next(problems)
 
     monkeypatch.setattr(outage, "missing", missing)
     monkeypatch.setattr(outage, "_FIRST_PAUSE_S", 0.0)
     times = iter([0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 10.0])
     said: list[str] = []
-    session = _session(Client("http://127.0.0.1:1/v1"))
+    opened = _opened(Client("http://127.0.0.1:1/v1"))
 
     async def say(problem: str) -> None:
         said.append(problem)
 
     def wait() -> outage.Return:
-        return asyncio.run(outage.wait_back(session, limit_s=10, say=say, clock=lambda: next(times)))
+        return asyncio.run(outage.wait_back(opened, limit_s=10, say=say, clock=lambda: next(times)))
 
     assert wait() == outage.Return(back=True, waited_s=3.0)
     assert said == ["nobody listens"]
@@ -376,9 +376,9 @@ def test_what_is_in_the_way_is_said_once_and_the_wait_is_bounded(monkeypatch: py
     assert said == ["nobody listens", "gone"]
 
 
-def _session(client: Client, model: str = "m") -> Session:
+def _opened(client: Client, model: str = "m") -> OpenRoute:
     route = Route(name="a", base_url=client.base_url)
-    return Session(
+    return OpenRoute(
         route=route, client=client, dialect=get("vllm"), facts=ServerFacts(), model=model, metrics_url=None
     )
 
@@ -387,7 +387,7 @@ def test_a_server_that_serves_another_model_now_is_not_back() -> None:
     async def look() -> str | None:
         with simulate("toy-target-only") as server:
             async with Client(server.base_url) as client:
-                return await outage.missing(_session(client, "what-was-there"))
+                return await outage.missing(_opened(client, "what-was-there"))
 
     problem = asyncio.run(look())
     assert problem is not None and problem.endswith("not what-was-there")
@@ -397,8 +397,8 @@ def test_a_server_that_answers_with_a_refusal_is_there() -> None:
     async def look() -> str | None:
         with simulate("toy-target-only", faults=["unauthorized"]) as server:
             async with Client(server.base_url) as client:
-                session = _session(client, server.profile.model)
-                assert isinstance(await outage._ask(session), Failure)
-                return await outage.missing(session)
+                opened = _opened(client, server.profile.model)
+                assert isinstance(await outage._ask(opened), Failure)
+                return await outage.missing(opened)
 
     assert asyncio.run(look()) is None

@@ -13,9 +13,9 @@ from bench.engines import get
 from bench.plan.suite import parse_suite
 from bench.records import Exchange, Route, ServerFacts
 from bench.run.exchange import Exchanger, _counts_steps
+from bench.run.openroute import OpenRoute
 from bench.run.pace import Pace, bytes_per_token
 from bench.run.progress import Progress
-from bench.run.session import Session
 from bench.run.study import Order, start
 from bench.run.wave import _onlooker
 from bench.servers.simulator import load_profile
@@ -74,18 +74,18 @@ def test_a_short_answer_does_not_tell_what_a_token_takes() -> None:
     assert bytes_per_token(6_400, None) is None
 
 
-def session(engine: str) -> Session:
+def opened(engine: str) -> OpenRoute:
     route = Route(name="a", base_url="http://127.0.0.1:1/v1")
     client = Client(route.base_url)
-    return Session(
+    return OpenRoute(
         route=route, client=client, dialect=get(engine), facts=ServerFacts(), model="m", metrics_url=None
     )
 
 
 def test_only_a_counter_that_moves_with_every_step_is_a_witness() -> None:
-    assert _counts_steps(session("vllm"))
-    assert not _counts_steps(session("llamacpp"))  # all of an answer is counted at its end
-    assert not _counts_steps(session("sglang"))
+    assert _counts_steps(opened("vllm"))
+    assert not _counts_steps(opened("llamacpp"))  # all of an answer is counted at its end
+    assert not _counts_steps(opened("sglang"))
 
 
 async def _nowhere(name: str, page: str) -> str:
@@ -128,7 +128,7 @@ def test_each_answer_teaches_the_size_of_a_token_of_its_route(
     answers: list[tuple[Exchanger, float | None, int, int | None]] = []
     learn = Exchanger._learn
 
-    def learnt(self: Exchanger, one: Session, raws: list[Raw], found: list[Exchange]) -> None:
+    def learnt(self: Exchanger, one: OpenRoute, raws: list[Raw], found: list[Exchange]) -> None:
         usage = found[0].usage
         tokens = usage.completion_tokens if usage else None
         answers.append((self, self._progress.pace.bytes_per_token, raws[0].recorder.size, tokens))

@@ -11,8 +11,8 @@ import pytest
 from bench import engines
 from bench.engines.metrics import read_page
 from bench.records import Scrape
+from bench.run.openroute import OpenRoute
 from bench.run.preflight import probe
-from bench.run.session import Session
 
 PAGE = """sglang:num_running_reqs{{model_name="m",tp_rank="0"}} 1.0
 sglang:num_queue_reqs{{model_name="m",tp_rank="0"}} 0.0
@@ -31,9 +31,9 @@ def test_a_request_that_ended_keeps_no_server_busy_though_its_gauge_lags(
     dialect = engines.get("sglang")
     values = read_page(PAGE.format(begun=begun), dialect).values
 
-    async def look(session: Session) -> Scrape:
+    async def look(opened: OpenRoute) -> Scrape:
         return Scrape(at_ns=0, took_ns=0, status=200, values=values)
 
     monkeypatch.setattr(probe, "look", look)
-    session = SimpleNamespace(metrics_url="http://127.0.0.1:1/metrics", dialect=dialect)
-    assert asyncio.run(probe.busy(cast(Session, session))) is at_work
+    opened = SimpleNamespace(metrics_url="http://127.0.0.1:1/metrics", dialect=dialect)
+    assert asyncio.run(probe.busy(cast(OpenRoute, opened))) is at_work

@@ -17,7 +17,7 @@ from bench.errors import EngineError, SuiteError
 from bench.plan.suite import parse_suite
 from bench.records import FromEnv, Suite
 from bench.run.finish import secrets_of
-from bench.run.session import proxy_of
+from bench.run.openroute import proxy_of
 from bench.wire.client import Client
 
 PROXY = 'proxy = { from_env = "CTX_TEST_PROXY" }'

@@ -14,8 +14,8 @@ from bench.plan.trials import pair_key
 from bench.prompting.compose import Composer
 from bench.records import Suite, Trial
 from bench.run.exchange import Exchanger
+from bench.run.openroute import OpenRoute
 from bench.run.progress import Progress
-from bench.run.session import Session
 
 _OUTPUT_TOKENS = 16
 _COMPOSABLE = 4096
@@ -32,12 +32,12 @@ class Calibration(Struct, frozen=True, kw_only=True):
     """The figures, for the reader of the run."""
 
 
-async def calibrate(suite: Suite, session: Session, composer: Composer, tiers: Sequence[int]) -> Calibration:
+async def calibrate(suite: Suite, opened: OpenRoute, composer: Composer, tiers: Sequence[int]) -> Calibration:
     """Sends the calibration prompts of one route, shortest first; `tiers` are all lengths of the plan.
 
     Raises `EngineError` when one of them fails.
     """
-    name = session.route.name
+    name = opened.route.name
     points: list[tuple[int, float]] = []
     tpot_s: float | None = None
     exchanger = Exchanger(_keep_nothing, Progress(), keep_cancelled=False)
@@ -54,9 +54,9 @@ async def calibrate(suite: Suite, session: Session, composer: Composer, tiers: S
             composer.compose_warmup,
             tokens,
             number=_FIRST_NUMBER + number,
-            pair=pair_key(suite, session.route),
+            pair=pair_key(suite, opened.route),
         )
-        exchange = await exchanger.perform(session, prompt, trial, 1, "warmup")
+        exchange = await exchanger.perform(opened, prompt, trial, 1, "warmup")
         output = exchange.usage.completion_tokens if exchange.usage else None
         seen = times(exchange, output)
         if exchange.failure is not None or seen.ttft_s is None:

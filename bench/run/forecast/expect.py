@@ -17,8 +17,8 @@ from bench.run.forecast.calibrate import calibrate
 from bench.run.forecast.chats import expected_chats
 from bench.run.forecast.earlier import earlier_runs
 from bench.run.forecast.outlook import fitted, forecast
+from bench.run.openroute import OpenRoute
 from bench.run.order import Order
-from bench.run.session import Session
 
 
 class Expectation(Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class Expectation(Struct, frozen=True, kw_only=True):
 
 
 async def expect(
-    order: Order, info: RunInfo, sessions: Mapping[str, Session], made: Mapping[str, Composer]
+    order: Order, info: RunInfo, open_routes: Mapping[str, OpenRoute], made: Mapping[str, Composer]
 ) -> Expectation:
     """Learns from earlier runs, calibrates where it must, and fits the plan into the budget.
 
@@ -41,15 +41,15 @@ async def expect(
     when not even the smallest plan fits, `EngineError` when a calibration prompt fails.
     """
     suite = info.suite
-    served = {name: session.model for name, session in sessions.items()}
+    served = {name: opened.model for name, opened in open_routes.items()}
     earlier = earlier_runs(suite, results=order.results, named=order.earlier, models=served)
     models = earlier.models(suite)
     notes: list[str] = []
     if suite.budget_s is not None or order.calibrate:
         tiers = sorted({trial.tier for trial in info.plan if not trial.turn})
-        for name, session in sessions.items():
+        for name, opened in open_routes.items():
             if not models[name].known:
-                done = await calibrate(suite, session, made[name], tiers)
+                done = await calibrate(suite, opened, made[name], tiers)
                 models[name] = done.model
                 notes.append(done.note)
     trials = info.plan

@@ -71,7 +71,7 @@ class Caretaker:
 
     async def open(self, route: str, info: RunInfo, keep: KeepInfo) -> None:
         """Starts the server of a route whose turn has come. A route that does not come is given up."""
-        if route in self._stage.sessions or route in self.lost:
+        if route in self._stage.open_routes or route in self.lost:
             return
         started = time.monotonic()
         try:
@@ -81,10 +81,10 @@ class Caretaker:
             return
         finally:
             self._exchanger.server_s += time.monotonic() - started
-        self._exchanger.new_server(self._stage.sessions[route])
+        self._exchanger.new_server(self._stage.open_routes[route])
         self._progress.notes.extend(f"check: {route}: {one.text}" for one in notes)
         await keep(info)
-        facts = msgspec.to_builtins(self._stage.sessions[route].facts)
+        facts = msgspec.to_builtins(self._stage.open_routes[route].facts)
         await self._note(SERVER_STARTED, "", {"route": route, "facts": facts})
 
     def over(self, later: set[str]) -> list[str]:
@@ -127,14 +127,14 @@ class Caretaker:
         """Which of the lost routes are there again: one look at those of somebody else's servers that were
         away or busy. They are lost no more."""
         found = set()
-        for route in sorted(self._away & self.lost.keys() & self._stage.sessions.keys()):
-            session, started = self._stage.sessions[route], time.monotonic()
+        for route in sorted(self._away & self.lost.keys() & self._stage.open_routes.keys()):
+            opened, started = self._stage.open_routes[route], time.monotonic()
             self._progress.enter("waiting for the server to come back", time.monotonic_ns())
-            problem = await missing(session, counts=self._stage.counts(route))
+            problem = await missing(opened, counts=self._stage.counts(route))
             self._exchanger.server_s += time.monotonic() - started
             if problem is None:
                 found.add(route)
-                self._exchanger.new_server(session)
+                self._exchanger.new_server(opened)
                 await self._welcome(route, self.lost.pop(route))
                 self._in_a_row[route] = 0
         self.returned |= found
@@ -175,7 +175,7 @@ class Caretaker:
             times = f"{IN_A_ROW} requests in a row failed by the server's fault"
             await self.lose(route, f"{times}, the last with: {why}")
             return False
-        session = self._stage.sessions[route]
+        opened = self._stage.open_routes[route]
         self._progress.enter("waiting for the server to come back", time.monotonic_ns())
 
         async def say(problem: str) -> None:
@@ -185,7 +185,7 @@ class Caretaker:
             await self._note(SERVER_AWAY, why, {"route": route, "problem": problem})
 
         counts = self._stage.counts(route)
-        found = await wait_back(session, limit_s=RETURN_LIMIT_S, say=say, counts=counts)
+        found = await wait_back(opened, limit_s=RETURN_LIMIT_S, say=say, counts=counts)
         self._exchanger.server_s += found.waited_s
         if not found.back:
             away = f"did not come back within {words(found.waited_s)} ({found.last})"
@@ -194,7 +194,7 @@ class Caretaker:
             await self.lose(route, f"its server {away}")
             self._away.add(route)
             return False
-        self._exchanger.new_server(session)
+        self._exchanger.new_server(opened)
         await self._welcome(route, why, found.waited_s)
         return True
 
@@ -238,7 +238,7 @@ class Caretaker:
         return True
 
     def _ours(self) -> list[str]:
-        return [route for route in self._stage.sessions if self._stage.is_ours(route)]
+        return [route for route in self._stage.open_routes if self._stage.is_ours(route)]
 
 
 def _without_name(error: BenchError, route: str) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from bench.errors import BenchError
 from bench.records import ServerFacts
 from bench.run.lifecycle.serverlog import Tail, log_source
-from bench.run.session import Session
+from bench.run.openroute import OpenRoute
 from bench.wire.logs import LogTail, parse_source
 
 READ_BYTES = 16 * 1024 * 1024
@@ -34,8 +34,8 @@ def route_tail(log: str, folder: Path, facts: ServerFacts) -> Tail:
     return tail
 
 
-async def with_log_facts(session: Session, tail: Callable[[], Tail]) -> Session:
-    """The session with the facts that only its server's log states.
+async def with_log_facts(opened: OpenRoute, tail: Callable[[], Tail]) -> OpenRoute:
+    """The route with the facts that only its server's log states.
 
     A log that cannot be read, or that tells of another server, gives none, and `log_problem` says why.
     """
@@ -44,9 +44,9 @@ async def with_log_facts(session: Session, tail: Callable[[], Tail]) -> Session:
     try:
         logged = await asyncio.to_thread(_facts, tail)
     except BenchError as error:
-        return msgspec.structs.replace(session, log_problem=str(error))
-    merged = merge_log_facts(session.facts, logged)
-    return msgspec.structs.replace(session, facts=merged.facts, log_problem=merged.problem)
+        return msgspec.structs.replace(opened, log_problem=str(error))
+    merged = merge_log_facts(opened.facts, logged)
+    return msgspec.structs.replace(opened, facts=merged.facts, log_problem=merged.problem)
 
 
 def _facts(tail: Callable[[], Tail]) -> ServerFacts:

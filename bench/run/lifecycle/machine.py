@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from bench.address import is_here
 from bench.records import Route
-from bench.run.session import proxy_of
+from bench.run.openroute import proxy_of
 from bench.wire.client import Client
 from bench.wire.machine import MachineLook, look_at
 from bench.wire.nvml import open_nvml

@@ -13,8 +13,8 @@ from bench.errors import EngineError
 from bench.records import Failure, Trial
 from bench.run.blame import is_servers_fault, means_later
 from bench.run.exchange import PATHS, body_of
+from bench.run.openroute import OpenRoute
 from bench.run.preflight.probe import busy, tiny_prompt
-from bench.run.session import Session
 from bench.wire.client import finish
 from bench.wire.failures import StatusError
 
@@ -36,7 +36,7 @@ class Return(Struct, frozen=True, kw_only=True):
 
 
 async def wait_back(
-    session: Session,
+    opened: OpenRoute,
     *,
     limit_s: float,
     say: Callable[[str], Awaitable[None]],
@@ -50,7 +50,7 @@ async def wait_back(
     """
     started, pause, told = clock(), _FIRST_PAUSE_S, False
     while True:
-        problem = await missing(session, counts=counts)
+        problem = await missing(opened, counts=counts)
         waited_s = clock() - started
         if problem is None or waited_s >= limit_s:
             return Return(back=problem is None, waited_s=waited_s, last=problem or "")
@@ -61,7 +61,7 @@ async def wait_back(
         pause = min(pause * 1.5, _LONGEST_PAUSE_S)
 
 
-async def missing(session: Session, *, counts: bool = False) -> str | None:
+async def missing(opened: OpenRoute, *, counts: bool = False) -> str | None:
     """What a server lacks to be measured now; `None`: it lists its model, is idle and answers.
 
     `counts`: prompts are counted by its own tokenizer, so that must answer as well.
@@ -70,31 +70,31 @@ async def missing(session: Session, *, counts: bool = False) -> str | None:
     API may live on before a dead engine, and one that was hung up on may still be computing.
     """
     try:
-        models = await session.client.get_json("/models", timeout_s=_MODELS_TIMEOUT_S)
+        models = await opened.client.get_json("/models", timeout_s=_MODELS_TIMEOUT_S)
     except StatusError as error:
         if means_later(error.status):
             return str(error)
     except EngineError as error:
         return str(error)
     else:
-        if (other := _other_model(models, session.model)) is not None:
+        if (other := _other_model(models, opened.model)) is not None:
             return other
-    if counts and (problem := await _counts_not(session)) is not None:
+    if counts and (problem := await _counts_not(opened)) is not None:
         return problem
-    if await busy(session):
-        return f"{session.root} is at work for somebody, or gives no metrics page"
-    failure = await _ask(session)
+    if await busy(opened):
+        return f"{opened.root} is at work for somebody, or gives no metrics page"
+    failure = await _ask(opened)
     return failure.message if failure is not None and is_servers_fault(failure) else None
 
 
-async def _counts_not(session: Session) -> str | None:
+async def _counts_not(opened: OpenRoute) -> str | None:
     """Why the server's own tokenizer does not answer now; `None`: it does, or never will."""
-    request = session.dialect.tokenize_request("a", session.model)
+    request = opened.dialect.tokenize_request("a", opened.model)
     if request is None:
         return None
     path, body = request
     try:
-        await session.client.post_json(session.root + path, body, timeout_s=_MODELS_TIMEOUT_S)
+        await opened.client.post_json(opened.root + path, body, timeout_s=_MODELS_TIMEOUT_S)
     except StatusError as error:
         return str(error) if means_later(error.status) else None
     except EngineError as error:
@@ -108,9 +108,9 @@ def _other_model(models: object, model: str) -> str | None:
     return None if not names or model in names else f"it serves {', '.join(names[:8])}, not {model}"
 
 
-async def _ask(session: Session) -> Failure | None:
+async def _ask(opened: OpenRoute) -> Failure | None:
     """How a request of a few tokens fails; `None`: it does not."""
-    settings, prompt = session.route.request, tiny_prompt(session)
+    settings, prompt = opened.route.request, tiny_prompt(opened)
     patience_s = min(settings.timeouts.first_token_s or _ANSWER_LIMIT_S, _ANSWER_LIMIT_S)
     timeouts = msgspec.structs.replace(
         settings.timeouts,
@@ -118,13 +118,13 @@ async def _ask(session: Session) -> Failure | None:
         upload_s=min(settings.timeouts.upload_s, _ANSWER_LIMIT_S),
         idle_s=min(settings.timeouts.idle_s, _ANSWER_LIMIT_S),
     )
-    prepared = session.client.prepare(
+    prepared = opened.client.prepare(
         PATHS[settings.endpoint],
-        body_of(session, prompt, _TOKENS).data,
+        body_of(opened, prompt, _TOKENS).data,
         timeouts=timeouts,
         prompt_tokens=0,
         endpoint=settings.endpoint,
     )
-    raw = await session.client.exchange(prepared)
-    trial = Trial(id="look", route=session.route.name, tier=0, condition="cold", repeat=0)
+    raw = await opened.client.exchange(prepared)
+    trial = Trial(id="look", route=opened.route.name, tier=0, condition="cold", repeat=0)
     return (await finish(raw, prepared, trial=trial, prompt=prompt.recipe, request={})).failure

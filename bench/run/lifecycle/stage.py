@@ -1,4 +1,4 @@
-"""The routes that are open at the moment: their servers where the run starts them, their sessions."""
+"""The routes that are open at the moment, and their servers where the run starts them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from bench.run.lifecycle.logfacts import route_tail, with_log_facts
 from bench.run.lifecycle.machine import machine_looks
 from bench.run.lifecycle.routes import Register, Server, check_servers
 from bench.run.lifecycle.serverlog import ServerLog, server_logs
+from bench.run.openroute import OpenRoute, api_key, connect, headers_of, proxy_of
 from bench.run.preflight.checks import Check, check_route
 from bench.run.preflight.limits import with_limits
 from bench.run.progress import Phase, Progress
 from bench.run.prompts import composers
-from bench.run.session import Session, api_key, connect, headers_of, proxy_of
 from bench.wire.client import Client
 from bench.wire.machine import MachineLook
 
@@ -64,7 +64,7 @@ class Stage:
         self._stacks: dict[str, contextlib.AsyncExitStack] = {}
         self._machines: dict[str, dict[str, MachineLook]] = {}
         self._salts: Mapping[str, Sequence[str]] = {}
-        self.sessions: dict[str, Session] = {}
+        self.open_routes: dict[str, OpenRoute] = {}
         """By route; only those that are open."""
         self.composers: dict[str, Composer] = {}
         self.logs: dict[str, ServerLog] = {}
@@ -104,7 +104,7 @@ class Stage:
         for name, server in self._servers.items():
             self.logs[name] = ServerLog(server.log(), run)
 
-    async def open(self, name: str) -> Session:
+    async def open(self, name: str) -> OpenRoute:
         """Starts the route's server where that is ours to do, and connects.
 
         A server of ours that cannot be up beside it is stopped before. Raises `BenchError`; nothing of
@@ -124,29 +124,29 @@ class Stage:
                 await server.start(client)
                 self._servers[name] = server
                 stack.callback(self._servers.pop, name, None)
-            session = await self._connect(route, client)
+            opened = await self._connect(route, client)
             self._stacks[name] = stack.pop_all()
-        return session
+        return opened
 
-    async def _connect(self, route: Route, client: Client) -> Session:
-        session = await self._with_log_facts(await connect(route, client))
-        session = msgspec.structs.replace(session, machine=self._machines.get(route.name, {}))
-        session = with_limits(self._suite, session, self._folder)
-        self.sessions[route.name] = session
+    async def _connect(self, route: Route, client: Client) -> OpenRoute:
+        opened = await self._with_log_facts(await connect(route, client))
+        opened = msgspec.structs.replace(opened, machine=self._machines.get(route.name, {}))
+        opened = with_limits(self._suite, opened, self._folder)
+        self.open_routes[route.name] = opened
         if route.name in self._servers and self._run is not None:
             self.logs[route.name] = ServerLog(self._servers[route.name].log(), self._run)
-        return session
+        return opened
 
-    async def _with_log_facts(self, session: Session) -> Session:
+    async def _with_log_facts(self, opened: OpenRoute) -> OpenRoute:
         """What only the log says; a server of ours always has one."""
-        route = session.route
+        route = opened.route
         server = self._servers.get(route.name)
         if server is not None:
-            return await with_log_facts(session, server.log)
+            return await with_log_facts(opened, server.log)
         if route.log is None:
-            return session
+            return opened
         log = route.log
-        return await with_log_facts(session, lambda: route_tail(log, self._folder, session.facts))
+        return await with_log_facts(opened, lambda: route_tail(log, self._folder, opened.facts))
 
     async def bring(self, name: str, info: RunInfo) -> list[Check]:
         """Opens a route whose turn has come: server, checks, composer. Returns what was not ok.
@@ -154,20 +154,20 @@ class Stage:
         The run's facts and tokenizers take it in. Raises the error of the first failed check, unless
         forced; the route is closed then.
         """
-        session = await self.open(name)
+        opened = await self.open(name)
         try:
-            checks = await check_route(self._suite, session, folder=self._folder)
+            checks = await check_route(self._suite, opened, folder=self._folder)
             failed = [one for one in checks if one.state == "fail"]
             if failed and not self._force:
                 raise failed[0].error()
             # Salts of other routes do not count: their caches are others, and pairs need equal prompts.
             taken = self._salts.get(name, ())
-            made = await composers(info, {name: session}, folder=self._folder, taken=taken)
+            made = await composers(info, {name: opened}, folder=self._folder, taken=taken)
         except BaseException:
             await self.close(name)
             raise
         self.composers.update(made)
-        info.facts[name] = session.facts
+        info.facts[name] = opened.facts
         info.tokenizers[name] = made[name].tokenizer.identity
         return [one for one in checks if one.state != "ok"]
 
@@ -188,9 +188,9 @@ class Stage:
         """Whether the suite allows this server one more start."""
         return self._servers[name].may_restart()
 
-    async def restart(self, name: str) -> Session:
+    async def restart(self, name: str) -> OpenRoute:
         """Starts a server that fell again, and connects anew. Raises `EngineError` when it does not come."""
-        server, client = self._servers[name], self.sessions[name].client
+        server, client = self._servers[name], self.open_routes[name].client
         self._enter("starting the server")
         await server.stop()
         await server.start(client)
@@ -199,7 +199,7 @@ class Stage:
     async def close(self, name: str) -> None:
         """Stops the route's server if it is ours, and lets the route go."""
         stack = self._stacks.pop(name, None)
-        self.sessions.pop(name, None)
+        self.open_routes.pop(name, None)
         if stack is not None:
             if name in self._servers:
                 self.logs.pop(name, None)

@@ -23,11 +23,11 @@ from bench.errors import BenchError, EngineError, SuiteError
 from bench.plan.trials import side_tiers
 from bench.records import ClientHealth, Suite
 from bench.run.lifecycle.serverlog import log_source
+from bench.run.openroute import OpenRoute
 from bench.run.preflight import probe as probing
 from bench.run.preflight.chats import chat_findings
 from bench.run.preflight.limits import over_limit_problem
 from bench.run.preflight.probe import Probe
-from bench.run.session import Session
 from bench.wire.lag import LagMeter
 from bench.wire.logs import parse_source
 
@@ -65,37 +65,37 @@ class Check(Struct, frozen=True, kw_only=True):
         return kind(f"route {self.route}: {self.text}" if self.route else self.text)
 
 
-async def check_route(suite: Suite, session: Session, *, folder: Path) -> list[Check]:
+async def check_route(suite: Suite, opened: OpenRoute, *, folder: Path) -> list[Check]:
     """All checks of one route, most basic first. `folder`: where the suite's relative paths start."""
-    name = session.route.name
-    logs = list(_log(session, folder))
+    name = opened.route.name
+    logs = list(_log(opened, folder))
     if all(one.state == "ok" for one in logs):  # else that says it already
-        logs += _log_facts(session)
+        logs += _log_facts(opened)
     found = [
-        Check(route=name, name="server", state="ok", text=_server(session)),
-        *await _metrics(session),
+        Check(route=name, name="server", state="ok", text=_server(opened)),
+        *await _metrics(opened),
         *logs,
-        *await _machine(session),
-        *_limits(suite, session),
-        *_context(suite, session),
-        *_drafter(suite, session),
-        *_over_limit(suite, session),
-        *_cache(suite, session),
-        *_speculation(session),
-        *await _chats(suite, session, folder),
+        *await _machine(opened),
+        *_limits(suite, opened),
+        *_context(suite, opened),
+        *_drafter(suite, opened),
+        *_over_limit(suite, opened),
+        *_cache(suite, opened),
+        *_speculation(opened),
+        *await _chats(suite, opened, folder),
     ]
-    if await probing.busy(session):
+    if await probing.busy(opened):
         text = "the server is still working for somebody: wait until it is idle, or keep others away"
         return [*found, Check(route=name, name="idle", state="fail", text=text)]
-    return [*found, *_answer(suite, session, await probing.send(suite, session))]
+    return [*found, *_answer(suite, opened, await probing.send(suite, opened))]
 
 
-def _server(session: Session) -> str:
+def _server(opened: OpenRoute) -> str:
     """`vLLM 0.32.0, model (known: 0.8.5 to 0.33)`."""
-    title, version = session.dialect.title, session.facts.version
+    title, version = opened.dialect.title, opened.facts.version
     found = re.fullmatch(r"(\D+?) \(?(\d.*?)\)?", title)
     engine, known = (found[1], f" (known: {found[2]})") if found else (title, "")
-    return f"{engine} {version}, {session.model}{known}" if version else f"{engine}, {session.model}{known}"
+    return f"{engine} {version}, {opened.model}{known}" if version else f"{engine}, {opened.model}{known}"
 
 
 def refused(route: str, name: str, error: BenchError) -> Check:
@@ -142,31 +142,29 @@ def check_disk(results: Path) -> list[Check]:
     return [Check(route="", name="disk", state="fail", text=text, fault="suite")]
 
 
-async def _metrics(session: Session) -> Iterable[Check]:
+async def _metrics(opened: OpenRoute) -> Iterable[Check]:
     """Whether the page is there, in time, and holds what this engine's pages hold."""
-    name = session.route.name
-    if session.metrics_url is None:
-        return [Check(route=name, name="metrics", state="warn", text=note) for note in session.notes]
-    page = await probing.look(session)
+    name = opened.route.name
+    if opened.metrics_url is None:
+        return [Check(route=name, name="metrics", state="warn", text=note) for note in opened.notes]
+    page = await probing.look(opened)
     if page.problem is not None:
-        text = f"{session.metrics_url}: {page.problem}"
+        text = f"{opened.metrics_url}: {page.problem}"
     elif not page.values:
-        text = (
-            f"{session.metrics_url} holds no metric of {session.dialect.title}: nothing can be proven by it"
-        )
+        text = f"{opened.metrics_url} holds no metric of {opened.dialect.title}: nothing can be proven by it"
     elif page.took_ns > _SLOW_PAGE_S * 1e9:
         text = (
-            f"{session.metrics_url} takes {page.took_ns / 1e9:.1f} s, twice for every trial and once a "
+            f"{opened.metrics_url} takes {page.took_ns / 1e9:.1f} s, twice for every trial and once a "
             "second during it: look for a busy server or a slow network"
         )
     else:
-        return [Check(route=name, name="metrics", state="ok", text=session.metrics_url)]
+        return [Check(route=name, name="metrics", state="ok", text=opened.metrics_url)]
     return [Check(route=name, name="metrics", state="warn", text=text)]
 
 
-def _log(session: Session, folder: Path) -> Iterable[Check]:
+def _log(opened: OpenRoute, folder: Path) -> Iterable[Check]:
     """A log source that is no file is only asked when it is read."""
-    name, log = session.route.name, session.route.log
+    name, log = opened.route.name, opened.route.log
     if log is None:
         return
     try:
@@ -177,11 +175,11 @@ def _log(session: Session, folder: Path) -> Iterable[Check]:
     yield Check(route=name, name="log", state="ok", text=f"{log}: an excerpt is kept for every exchange")
 
 
-def _log_facts(session: Session) -> Iterable[Check]:
+def _log_facts(opened: OpenRoute) -> Iterable[Check]:
     """What only the server's log has told, and where it contradicts the server or the suite."""
-    name, facts = session.route.name, session.facts
-    if session.log_problem is not None:
-        yield Check(route=name, name="log", state="warn", text=session.log_problem)
+    name, facts = opened.route.name, opened.facts
+    if opened.log_problem is not None:
+        yield Check(route=name, name="log", state="warn", text=opened.log_problem)
     found = [
         f"{words} {getattr(facts, field):,} ({facts.sources[field]})"
         for field, words in _IN_LOGS.items()
@@ -191,11 +189,11 @@ def _log_facts(session: Session) -> Iterable[Check]:
         yield Check(route=name, name="log", state="ok", text=f"it states {', '.join(found)}")
 
 
-async def _machine(session: Session) -> Iterable[Check]:
+async def _machine(opened: OpenRoute) -> Iterable[Check]:
     """What each exporter tells; a study goes on without."""
-    name, found = session.route.name, []
-    answers = await asyncio.gather(*(look() for look in session.machine.values()))
-    for source, (values, problem) in zip(session.machine, answers, strict=True):
+    name, found = opened.route.name, []
+    answers = await asyncio.gather(*(look() for look in opened.machine.values()))
+    for source, (values, problem) in zip(opened.machine, answers, strict=True):
         gauges = [f"{g} x {n}" if n > 1 else g for g, n in gauges_of(values).items()]
         text = problem.removeprefix(f"GET {source}: ") if problem else f"tells {', '.join(gauges)}"
         state: State = "warn" if problem else "ok"
@@ -203,14 +201,14 @@ async def _machine(session: Session) -> Iterable[Check]:
     return found
 
 
-def _limits(suite: Suite, session: Session) -> Iterable[Check]:
+def _limits(suite: Suite, opened: OpenRoute) -> Iterable[Check]:
     """Newer servers clamp the output silently instead of refusing, so we refuse before sending."""
-    name, limit = session.route.name, session.facts.max_model_len
+    name, limit = opened.route.name, opened.facts.max_model_len
     if limit is None:
         text = "the server does not say its length limit; a tier above it fails when it is sent"
         yield Check(route=name, name="limit", state="warn", text=text)
         return
-    source = session.facts.sources.get("max_model_len", "the server")
+    source = opened.facts.sources.get("max_model_len", "the server")
     longest = max(suite.tiers)
     if longest + suite.output_tokens > limit:
         text = (
@@ -223,8 +221,8 @@ def _limits(suite: Suite, session: Session) -> Iterable[Check]:
     yield Check(route=name, name="limit", state="ok", text=text)
 
 
-def _context(suite: Suite, session: Session) -> Iterable[Check]:
-    name, verdict = session.route.name, session.context
+def _context(suite: Suite, opened: OpenRoute) -> Iterable[Check]:
+    name, verdict = opened.route.name, opened.context
     if verdict is None:
         return
     meant = _PAST_ON_PURPOSE if "over-limit" in suite.conditions else ()
@@ -241,9 +239,9 @@ def _context(suite: Suite, session: Session) -> Iterable[Check]:
             yield Check(route=name, name="context", state="warn", text=text)
 
 
-def _drafter(suite: Suite, session: Session) -> Iterable[Check]:
+def _drafter(suite: Suite, opened: OpenRoute) -> Iterable[Check]:
     """Tiers past a drafter limit that somebody states; what the context rules say of it is told there."""
-    facts, verdict, declared = session.facts, session.context, session.route.speculation
+    facts, verdict, declared = opened.facts, opened.context, opened.route.speculation
     limit = facts.drafter_limit
     if declared is None or limit is None or (verdict is not None and verdict.engine.drafter_limit == limit):
         return
@@ -253,14 +251,14 @@ def _drafter(suite: Suite, session: Session) -> Iterable[Check]:
         if kind is None:
             continue
         text = f"tier {tier:,} + {suite.output_tokens:,} output tokens: {kind}, past {limit:,} ({source})"
-        yield Check(route=session.route.name, name="drafter", state="warn", text=text)
+        yield Check(route=opened.route.name, name="drafter", state="warn", text=text)
 
 
-def _over_limit(suite: Suite, session: Session) -> Iterable[Check]:
-    route, facts = session.route, session.facts
+def _over_limit(suite: Suite, opened: OpenRoute) -> Iterable[Check]:
+    route, facts = opened.route, opened.facts
     if "over-limit" not in suite.conditions or route.speculation is None:
         return
-    if problem := over_limit_problem(suite, session):
+    if problem := over_limit_problem(suite, opened):
         text = f"over-limit cannot be measured: {problem}"
         yield Check(route=route.name, name="over-limit", state="fail", text=text, fault="suite")
         return
@@ -274,9 +272,9 @@ def _over_limit(suite: Suite, session: Session) -> Iterable[Check]:
     yield Check(route=route.name, name="over-limit", state="ok", text=text)
 
 
-def _cache(suite: Suite, session: Session) -> Iterable[Check]:
+def _cache(suite: Suite, opened: OpenRoute) -> Iterable[Check]:
     """A replay cannot hit what is switched off, what does not fit, or what is under one block."""
-    name, facts = session.route.name, session.facts
+    name, facts = opened.route.name, opened.facts
     if "replay" not in suite.conditions:
         return
     if facts.prefix_caching is False:
@@ -303,7 +301,7 @@ def _cache(suite: Suite, session: Session) -> Iterable[Check]:
         text = f"KV cache of {capacity:,} tokens{source}"
         yield Check(route=name, name="cache", state="ok", text=text)
     for tier in suite.tiers:
-        expected = session.dialect.expected_cached(tier, tier, facts, session.route.speculation)
+        expected = opened.dialect.expected_cached(tier, tier, facts, opened.route.speculation)
         if expected is not None and expected[0] == 0:
             text = (
                 f"tier {tier:,} is too short to prove a replay (block of {facts.block_size or 'unknown'} "
@@ -312,16 +310,16 @@ def _cache(suite: Suite, session: Session) -> Iterable[Check]:
             yield Check(route=name, name="cache", state="warn", text=text)
 
 
-async def _chats(suite: Suite, session: Session, folder: Path) -> list[Check]:
+async def _chats(suite: Suite, opened: OpenRoute, folder: Path) -> list[Check]:
     """Whether every recorded chat can be sent to its end, and its reuse be proven."""
     return [
-        Check(route=session.route.name, name="chats", state=state, text=text, fault=fault)
-        for state, fault, text in await chat_findings(suite, session, folder)
+        Check(route=opened.route.name, name="chats", state=state, text=text, fault=fault)
+        for state, fault, text in await chat_findings(suite, opened, folder)
     ]
 
 
-def _speculation(session: Session) -> Iterable[Check]:
-    name, declared, seen = session.route.name, session.route.speculation, session.facts.num_speculative_tokens
+def _speculation(opened: OpenRoute) -> Iterable[Check]:
+    name, declared, seen = opened.route.name, opened.route.speculation, opened.facts.num_speculative_tokens
     if declared is None and seen:
         text = f"the server drafts {seen} tokens a step, but the route declares no speculation: declare it"
         yield Check(route=name, name="speculation", state="fail", text=text, fault="suite")
@@ -338,15 +336,15 @@ def _speculation(session: Session) -> Iterable[Check]:
         yield Check(route=name, name="speculation", state="ok", text=text)
 
 
-def _answer(suite: Suite, session: Session, probe: Probe) -> Iterable[Check]:
+def _answer(suite: Suite, opened: OpenRoute, probe: Probe) -> Iterable[Check]:
     """What the tiny request showed."""
-    name, exchange = session.route.name, probe.exchange
+    name, exchange = opened.route.name, probe.exchange
     if exchange.failure is not None:
         text = f"a tiny request failed: {exchange.failure.message}"
         yield Check(route=name, name="request", state="fail", text=text)
         return
     found = list(probe.findings())
-    said = {one.name for one in _speculation(session) if one.state == "fail"}
+    said = {one.name for one in _speculation(opened) if one.state == "fail"}
     for check, invalidates, text in found:
         if check in said:
             continue  # the server's own words have said it already
@@ -358,11 +356,11 @@ def _answer(suite: Suite, session: Session, probe: Probe) -> Iterable[Check]:
         text = f"{usage.completion_tokens} tokens came as asked for"
         if not any(check in ("ignore_eos", "output") for check, _, _ in found):
             yield Check(route=name, name="request", state="ok", text=text)
-        yield from _count(suite, session, probe)
-        yield from _cached_tokens(session, probe)
+        yield from _count(suite, opened, probe)
+        yield from _cached_tokens(opened, probe)
 
 
-def _count(suite: Suite, session: Session, probe: Probe) -> Iterable[Check]:
+def _count(suite: Suite, opened: OpenRoute, probe: Probe) -> Iterable[Check]:
     """The server's tokenizer and the server's usage must agree on one and the same prompt."""
     expected, counted = probe.expected_tokens, probe.measured.prompt_tokens
     if expected is None or counted is None or expected == counted:
@@ -374,16 +372,16 @@ def _count(suite: Suite, session: Session, probe: Probe) -> Iterable[Check]:
     )
     # Over 0.1% of a tier makes a trial invalid: so little is allowed at the shortest one.
     state: State = "fail" if off > COUNT_TOLERANCE * min(suite.tiers) else "warn"
-    yield Check(route=session.route.name, name="count", state=state, text=text)
+    yield Check(route=opened.route.name, name="count", state=state, text=text)
 
 
-def _cached_tokens(session: Session, probe: Probe) -> Iterable[Check]:
+def _cached_tokens(opened: OpenRoute, probe: Probe) -> Iterable[Check]:
     exchange = probe.exchange
     told = exchange.usage is not None and exchange.usage.cached_tokens is not None
-    if told or "cached_tokens" in session.dialect.reported(exchange.reported):
+    if told or "cached_tokens" in opened.dialect.reported(exchange.reported):
         return
     text = (
         "usage does not tell cached tokens; counters alone prove reuse "
         "(vLLM: --enable-prompt-tokens-details, SGLang: --enable-cache-report)"
     )
-    yield Check(route=session.route.name, name="cached tokens", state="warn", text=text)
+    yield Check(route=opened.route.name, name="cached tokens", state="warn", text=text)

@@ -11,16 +11,16 @@ from bench.engines import context
 from bench.engines.context import ContextVerdict
 from bench.plan.trials import side_tiers
 from bench.records import ServerFacts, Suite
-from bench.run.session import Session
+from bench.run.openroute import OpenRoute
 from bench.wire.modelconfig import read_config
 
 
-def context_of(suite: Suite, session: Session, folder: Path) -> ContextVerdict | None:
+def context_of(suite: Suite, opened: OpenRoute, folder: Path) -> ContextVerdict | None:
     """The context verdict on a route whose config is named; `folder`: where relative paths start.
 
     Raises `SuiteError` when the config cannot be used.
     """
-    route, facts = session.route, session.facts
+    route, facts = opened.route, opened.facts
     if route.config is None:
         return None
     return context.judge(
@@ -42,37 +42,37 @@ def config_path(config: str, folder: Path) -> str:
     return str(beside) if beside.exists() else config
 
 
-def with_limits(suite: Suite, session: Session, folder: Path) -> Session:
-    """The session with its context verdict, and facts that hold the drafter limit and what follows past it.
+def with_limits(suite: Suite, opened: OpenRoute, folder: Path) -> OpenRoute:
+    """The route with its context verdict, and facts that hold the drafter limit and what follows past it.
 
     The suite's own declaration comes first: whoever writes it there has seen it. Then what the server
     (its log) says, then what the context rules make of the config.
     """
-    verdict = context_of(suite, session, folder)
-    session = msgspec.structs.replace(session, context=verdict)
-    facts, route = session.facts, session.route
+    verdict = context_of(suite, opened, folder)
+    opened = msgspec.structs.replace(opened, context=verdict)
+    facts, route = opened.facts, opened.route
     if route.speculation is None:
-        return session
-    limit, source = _drafter_limit(session)
+        return opened
+    limit, source = _drafter_limit(opened)
     if limit is None:
-        return session
-    past = (tuple(verdict.engine.past_limit) if verdict is not None else ()) or _past(facts, session)
+        return opened
+    past = (tuple(verdict.engine.past_limit) if verdict is not None else ()) or _past(facts, opened)
     facts = msgspec.structs.replace(
         facts,
         drafter_limit=limit,
         past_drafter_limit=past,
         sources={**facts.sources, "drafter_limit": source},
     )
-    problem = session.log_problem or _disagreement(session, limit)
-    return msgspec.structs.replace(session, facts=facts, log_problem=problem)
+    problem = opened.log_problem or _disagreement(opened, limit)
+    return msgspec.structs.replace(opened, facts=facts, log_problem=problem)
 
 
-def _disagreement(session: Session, limit: int) -> str | None:
+def _disagreement(opened: OpenRoute, limit: int) -> str | None:
     """That the log states another drafter limit than the suite declares, or than the rules expect."""
-    told, verdict = session.facts.drafter_limit, session.context
+    told, verdict = opened.facts.drafter_limit, opened.context
     if told is None:
         return None
-    said = f"{told:,} ({session.facts.sources.get('drafter_limit', 'the server')})"
+    said = f"{told:,} ({opened.facts.sources.get('drafter_limit', 'the server')})"
     if told != limit:
         return f"the drafter limit is {limit:,} by the suite, {said} by the server: correct drafter_limit"
     expected = verdict.engine.drafter_limit if verdict is not None else None
@@ -81,9 +81,9 @@ def _disagreement(session: Session, limit: int) -> str | None:
     return None
 
 
-def _drafter_limit(session: Session) -> tuple[int | None, str]:
+def _drafter_limit(opened: OpenRoute) -> tuple[int | None, str]:
     """The limit and where it is from; `None`: nobody says."""
-    facts, route, verdict = session.facts, session.route, session.context
+    facts, route, verdict = opened.facts, opened.route, opened.context
     if route.drafter_limit is not None:
         return route.drafter_limit, "declared in the suite"
     if facts.drafter_limit is not None:
@@ -91,23 +91,23 @@ def _drafter_limit(session: Session) -> tuple[int | None, str]:
     return (verdict.engine.drafter_limit if verdict is not None else None), "context rules"
 
 
-def over_limits(suite: Suite, sessions: Mapping[str, Session]) -> dict[str, int]:
+def over_limits(suite: Suite, open_routes: Mapping[str, OpenRoute]) -> dict[str, int]:
     """Drafter limits of the routes that both sides can be measured on: neither too short nor too long.
 
     A route whose server is not up yet counts with the limit that the suite declares.
     """
     found: dict[str, int] = {}
     for route in suite.routes:
-        session = sessions.get(route.name)
-        limit = session.facts.drafter_limit if session else route.drafter_limit
-        if limit is not None and not (session and over_limit_problem(suite, session)):
+        opened = open_routes.get(route.name)
+        limit = opened.facts.drafter_limit if opened else route.drafter_limit
+        if limit is not None and not (opened and over_limit_problem(suite, opened)):
             found[route.name] = limit
     return found if "over-limit" in suite.conditions else {}
 
 
-def over_limit_problem(suite: Suite, session: Session) -> str | None:
+def over_limit_problem(suite: Suite, opened: OpenRoute) -> str | None:
     """Why the condition `over-limit` cannot be measured on a speculating route; `None`: it can."""
-    facts, route = session.facts, session.route
+    facts, route = opened.facts, opened.route
     if route.speculation is None or facts.drafter_limit is None:
         return "the drafter limit is not known: give config = or drafter_limit = on this route"
     tiers = side_tiers(suite, route, facts.drafter_limit)
@@ -121,10 +121,10 @@ def over_limit_problem(suite: Suite, session: Session) -> str | None:
     return None
 
 
-def _past(facts: ServerFacts, session: Session) -> tuple[str, ...]:
+def _past(facts: ServerFacts, opened: OpenRoute) -> tuple[str, ...]:
     """What this version does past any drafter limit: the rules' answer for a model that ends at 1,000."""
     native = {"max_position_embeddings": 1_000, "num_nextn_predict_layers": 1}
     verdict = context.judge(
-        native, speculation=session.route.speculation, engine=facts.engine, version=facts.version
+        native, speculation=opened.route.speculation, engine=facts.engine, version=facts.version
     )
     return tuple(verdict.engine.past_limit) if facts.version else ()

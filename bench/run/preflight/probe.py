@@ -13,8 +13,8 @@ from bench.errors import EngineError
 from bench.prompting.compose import Prompt
 from bench.records import Exchange, Measurement, PromptRecipe, RunInfo, Scrape, Suite, Trial
 from bench.run.exchange import Exchanger
+from bench.run.openroute import OpenRoute
 from bench.run.progress import Progress
-from bench.run.session import Session
 from bench.wire.scrape import scrape, wait_idle
 
 PROBE_TOKENS = 16
@@ -73,47 +73,47 @@ class Probe(Struct, frozen=True, kw_only=True):
                 yield JUDGED[reason.id], entry.effect == "invalidates", text
 
 
-async def busy(session: Session) -> bool:
+async def busy(opened: OpenRoute) -> bool:
     """Whether the server is still at work for somebody after a few seconds."""
-    if session.metrics_url is None:
+    if opened.metrics_url is None:
         return False
-    wait = await wait_idle(lambda: look(session), session.dialect, limit_s=_IDLE_LIMIT_S)
+    wait = await wait_idle(lambda: look(opened), opened.dialect, limit_s=_IDLE_LIMIT_S)
     return wait.reached is False
 
 
-async def look(session: Session) -> Scrape:
+async def look(opened: OpenRoute) -> Scrape:
     """The metrics page as it is now; the route must have one."""
-    assert session.metrics_url is not None  # noqa: S101 - callers ask before
-    page, _ = await scrape(session.client, session.metrics_url, session.dialect, timeout_s=_SCRAPE_TIMEOUT_S)
+    assert opened.metrics_url is not None  # noqa: S101 - callers ask before
+    page, _ = await scrape(opened.client, opened.metrics_url, opened.dialect, timeout_s=_SCRAPE_TIMEOUT_S)
     return page
 
 
-async def send(suite: Suite, session: Session) -> Probe:
+async def send(suite: Suite, opened: OpenRoute) -> Probe:
     """Sends the tiny request, and a somewhat longer one where the first leaves doubts."""
-    probe = await _send(suite, session, PROBE_TOKENS)
+    probe = await _send(suite, opened, PROBE_TOKENS)
     verdict = probe.measured.verdict
     if _DOUBTFUL.isdisjoint(reason.id for reason in (*verdict.reasons, *verdict.warnings)):
         return probe
-    return await _send(suite, session, _SECOND_LOOK_TOKENS)
+    return await _send(suite, opened, _SECOND_LOOK_TOKENS)
 
 
-async def _send(suite: Suite, session: Session, output_tokens: int) -> Probe:
+async def _send(suite: Suite, opened: OpenRoute, output_tokens: int) -> Probe:
     """One request, with everything around it that a trial has."""
-    settings = session.route.request
+    settings = opened.route.request
     timeouts = settings.timeouts
     patience = min(timeouts.first_token_s or _ANSWER_LIMIT_S, _ANSWER_LIMIT_S)
     timeouts = msgspec.structs.replace(
         timeouts, first_token_s=patience, idle_s=min(timeouts.idle_s, _ANSWER_LIMIT_S)
     )
     route = msgspec.structs.replace(
-        session.route, request=msgspec.structs.replace(settings, timeouts=timeouts)
+        opened.route, request=msgspec.structs.replace(settings, timeouts=timeouts)
     )
-    hasty = msgspec.structs.replace(session, route=route)
+    hasty = msgspec.structs.replace(opened, route=route)
     trial = Trial(
         id="check", route=route.name, tier=0, condition="cold", repeat=0, output_tokens=output_tokens
     )
     exchanger = Exchanger(_keep_nothing, Progress(), keep_cancelled=False)
-    exchange = await exchanger.perform(hasty, tiny_prompt(session), trial, 1, "trial")
+    exchange = await exchanger.perform(hasty, tiny_prompt(opened), trial, 1, "trial")
     info = RunInfo(
         schema=0,
         id="check",
@@ -122,18 +122,18 @@ async def _send(suite: Suite, session: Session, output_tokens: int) -> Probe:
         suite=suite,
         suite_text="",
         plan=(),
-        facts={route.name: session.facts},
+        facts={route.name: opened.facts},
     )
     return Probe(
         measured=Measurer(info).add(exchange),
         exchange=exchange,
-        expected_tokens=await _told_tokens(session) if exchange.failure is None else None,
+        expected_tokens=await _told_tokens(opened) if exchange.failure is None else None,
     )
 
 
-def tiny_prompt(session: Session) -> Prompt:
+def tiny_prompt(opened: OpenRoute) -> Prompt:
     """A prompt of a few words, not composed: nothing of it is ever measured."""
-    endpoint = session.route.request.endpoint
+    endpoint = opened.route.request.endpoint
     recipe = PromptRecipe(
         sha256="check",
         tokens=0,
@@ -148,40 +148,40 @@ def tiny_prompt(session: Session) -> Prompt:
     return Prompt(recipe=recipe, rest=_TEXT, messages=messages)
 
 
-async def _told_tokens(session: Session) -> int | None:
+async def _told_tokens(opened: OpenRoute) -> int | None:
     """Tokens of the tiny prompt by the server's tokenizer; only a chat shows what a template does."""
-    if session.route.request.endpoint != "chat":
+    if opened.route.request.endpoint != "chat":
         return None
     try:
-        return await server_count(session, [{"role": "user", "content": _TEXT}])
+        return await server_count(opened, [{"role": "user", "content": _TEXT}])
     except EngineError:
         return None  # composing will meet the same trouble and say it
 
 
-async def server_count(session: Session, messages: list[dict[str, str]]) -> int | None:
+async def server_count(opened: OpenRoute, messages: list[dict[str, str]]) -> int | None:
     """How many tokens `server_ids` gives."""
-    ids = await server_ids(session, messages)
+    ids = await server_ids(opened, messages)
     return None if ids is None else len(ids)
 
 
-async def server_ids(session: Session, messages: list[dict[str, str]]) -> list[int] | None:
+async def server_ids(opened: OpenRoute, messages: list[dict[str, str]]) -> list[int] | None:
     """Token ids of a chat by the server's own tokenizer, template included; `None`: it has none to ask.
 
     Raises `EngineError` when it does not answer.
     """
-    kwargs = session.route.request.chat_template_kwargs
-    steps = session.dialect.tokenize_messages_request(messages, session.model, kwargs)
+    kwargs = opened.route.request.chat_template_kwargs
+    steps = opened.dialect.tokenize_messages_request(messages, opened.model, kwargs)
     if steps is None:
         return None
     answer: object = None
     for step in steps:
-        answer = await session.client.post_json(
-            session.root + step.path,
+        answer = await opened.client.post_json(
+            opened.root + step.path,
             step.body_after(answer),
             timeout_s=_TOKENIZE_TIMEOUT_S,
-            if_missing=session.whose,
+            if_missing=opened.whose,
         )
-    return session.dialect.read_tokens(answer)
+    return opened.dialect.read_tokens(answer)
 
 
 async def _keep_nothing(name: str, page: str) -> str:

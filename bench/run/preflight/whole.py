@@ -12,13 +12,13 @@ from bench.prompting.compose import Composer
 from bench.records import RunInfo, ServerFacts, Suite, Trial
 from bench.run.forecast.expect import expect
 from bench.run.lifecycle.stage import Stage
+from bench.run.openroute import OpenRoute
 from bench.run.order import Order, only_routes
 from bench.run.preflight.chats import counted_chats
 from bench.run.preflight.checks import Check, check_client, check_disk, check_route, refused
 from bench.run.preflight.probe import server_count
 from bench.run.progress import Progress
 from bench.run.prompts import composers
-from bench.run.session import Session
 from bench.run.study import describe
 
 
@@ -56,15 +56,15 @@ async def _route(
 ) -> list[Check]:
     """One route, whose facts are put into `facts`; a server that cannot stay up beside others is stopped."""
     try:
-        session = await stage.open(name)
+        opened = await stage.open(name)
     except BenchError as error:
         return [refused(name, "server", error)]
-    facts[name] = session.facts
-    found = await check_route(suite, session, folder=order.folder)
-    info = describe(order, suite, {name: session}, path=Path("check"))
+    facts[name] = opened.facts
+    found = await check_route(suite, opened, folder=order.folder)
+    info = describe(order, suite, {name: opened}, path=Path("check"))
     try:
-        made = await composers(info, {name: session}, folder=order.folder)
-        found.append(await _prompts(info, session, made[name]))
+        made = await composers(info, {name: opened}, folder=order.folder)
+        found.append(await _prompts(info, opened, made[name]))
         stage.composers.update(made)
     except BenchError as error:
         found.append(refused(name, "prompts", error))
@@ -75,9 +75,9 @@ async def _route(
 
 async def _time(order: Order, suite: Suite, stage: Stage) -> list[Check]:
     try:
-        chats = await counted_chats(suite, next(iter(stage.sessions.values())), order.folder)
-        info = describe(order, suite, stage.sessions, path=Path("check"), chats=chats)
-        expected = await expect(order, info, stage.sessions, stage.composers)
+        chats = await counted_chats(suite, next(iter(stage.open_routes.values())), order.folder)
+        info = describe(order, suite, stage.open_routes, path=Path("check"), chats=chats)
+        expected = await expect(order, info, stage.open_routes, stage.composers)
     except BenchError as error:
         return [refused("", "time", error)]
     text = expected.text
@@ -92,21 +92,21 @@ async def _time(order: Order, suite: Suite, stage: Stage) -> list[Check]:
     ]
 
 
-async def _prompts(info: RunInfo, session: Session, composer: Composer) -> Check:
+async def _prompts(info: RunInfo, opened: OpenRoute, composer: Composer) -> Check:
     """Composing has proven the tokenizer on samples; the longest prompt is counted by the server as a whole.
 
     That also takes a body as large as any trial's past whatever stands between.
     """
-    name, identity = session.route.name, composer.tokenizer.identity
+    name, identity = opened.route.name, composer.tokenizer.identity
     mine = [trial for trial in info.plan if trial.route == name and not trial.turn]
     longest = max(mine, key=lambda trial: trial.tier)
-    told = await _longest(session, composer, longest)
+    told = await _longest(opened, composer, longest)
     if told is not None and told != longest.tier:
         text = f"the longest prompt has {longest.tier:,} tokens here, {told:,} by the server's own count"
         return Check(route=name, name="prompts", state="fail", text=text)
     if identity.kind == "server":
         agrees = "counted by the server's own tokenizer"
-    elif session.dialect.tokenize_request("a", session.model) is not None:
+    elif opened.dialect.tokenize_request("a", opened.model) is not None:
         agrees = f"{identity.kind} tokenizer, counts as the server does on ten samples"
     else:
         agrees = f"{identity.kind} tokenizer (the server tokenises nothing: its usage will prove the counts)"
@@ -117,18 +117,18 @@ async def _prompts(info: RunInfo, session: Session, composer: Composer) -> Check
     return Check(route=name, name="prompts", state="ok", text=text)
 
 
-async def _longest(session: Session, composer: Composer, trial: Trial) -> int | None:
+async def _longest(opened: OpenRoute, composer: Composer, trial: Trial) -> int | None:
     """The server's count of a whole prompt; `None`: it cannot be asked for one.
 
     Raises `EngineError` when a body of that size does not get through.
     """
-    if session.route.request.endpoint != "chat":
+    if opened.route.request.endpoint != "chat":
         return None
     prompt = await asyncio.to_thread(composer.compose, trial, pair="check")
     messages = prompt.fields()["messages"]
     assert isinstance(messages, list)  # noqa: S101 - a chat's prompt
     try:
-        return await server_count(session, messages)
+        return await server_count(opened, messages)
     except EngineError as error:
         size = sum(len(message["content"].encode()) for message in messages)
         raise EngineError(

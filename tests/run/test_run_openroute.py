@@ -14,8 +14,8 @@ import pytest
 
 from bench.errors import EngineError, SuiteError
 from bench.records import Route
+from bench.run.openroute import OpenRoute, connect
 from bench.run.preflight.probe import server_ids
-from bench.run.session import Session, connect
 from bench.run.watch.order import WatchOrder, metrics_address, watched_route
 from bench.wire.client import Client
 
@@ -30,8 +30,8 @@ TRTLLM = {
 }
 
 
-def connected(answers: dict[str, str], **route: Any) -> tuple[Session, list[str]]:
-    """The session with a server of these answers (404 for the rest), and the metrics pages it read."""
+def connected(answers: dict[str, str], **route: Any) -> tuple[OpenRoute, list[str]]:
+    """A route whose server gives these answers (404 for the rest), and the metrics pages it read."""
     read: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -40,7 +40,7 @@ def connected(answers: dict[str, str], **route: Any) -> tuple[Session, list[str]
             read.append(path)
         return httpx.Response(200, text=answers[path]) if path in answers else httpx.Response(404)
 
-    async def connecting() -> Session:
+    async def connecting() -> OpenRoute:
         named = Route(name="a", base_url="http://host:8000/v1", **route)
         async with Client(named.base_url, transport=httpx.MockTransport(answer)) as client:
             return await connect(named, client)
@@ -49,26 +49,26 @@ def connected(answers: dict[str, str], **route: Any) -> tuple[Session, list[str]
 
 
 def test_a_named_engine_s_page_is_read_where_it_is_and_no_other() -> None:
-    session, read = connected(TRTLLM, engine="trtllm")
+    opened, read = connected(TRTLLM, engine="trtllm")
     assert read == ["/prometheus/metrics"]  # reading /metrics would empty it
-    assert session.metrics_url == "http://host:8000/prometheus/metrics"
-    assert (session.dialect.name, session.facts.num_speculative_tokens) == ("trtllm", 3)
-    assert session.notes == ()
+    assert opened.metrics_url == "http://host:8000/prometheus/metrics"
+    assert (opened.dialect.name, opened.facts.num_speculative_tokens) == ("trtllm", 3)
+    assert opened.notes == ()
 
 
 def test_json_where_the_page_usually_is_leads_to_the_other_place_once() -> None:
-    session, read = connected(TRTLLM)
+    opened, read = connected(TRTLLM)
     assert read == ["/metrics", "/prometheus/metrics"]
-    assert session.metrics_url == "http://host:8000/prometheus/metrics"
-    assert (session.dialect.name, session.facts.block_size) == ("trtllm", 32)
+    assert opened.metrics_url == "http://host:8000/prometheus/metrics"
+    assert (opened.dialect.name, opened.facts.block_size) == ("trtllm", 32)
 
 
 def test_an_address_in_the_suite_wins_over_both() -> None:
     answers = {**TRTLLM, "/behind/metrics": TRTLLM_PAGE}
     for engine in (None, "trtllm"):
-        session, read = connected(answers, engine=engine, metrics_url="http://host:8000/behind/metrics")
+        opened, read = connected(answers, engine=engine, metrics_url="http://host:8000/behind/metrics")
         assert read == ["/behind/metrics"]
-        assert session.metrics_url == "http://host:8000/behind/metrics"
+        assert opened.metrics_url == "http://host:8000/behind/metrics"
     with pytest.raises(EngineError, match=r"404 .*; there is no such path: is metrics_url right[?]$"):
         connected(TRTLLM, metrics_url="http://host:8000/behind/metrics")
 
@@ -76,24 +76,24 @@ def test_an_address_in_the_suite_wins_over_both() -> None:
 @pytest.mark.parametrize("engine", [None, "trtllm"])
 def test_a_missing_page_is_a_matter_of_how_the_server_was_started(engine: str | None) -> None:
     without = {path: text for path, text in TRTLLM.items() if path != "/prometheus/metrics"}
-    session, _ = connected(without, engine=engine)
-    assert (session.metrics_url, session.dialect.name) == (None, "trtllm")
-    (note,) = session.notes
+    opened, _ = connected(without, engine=engine)
+    assert (opened.metrics_url, opened.dialect.name) == (None, "trtllm")
+    (note,) = opened.notes
     assert "base_url" not in note
     assert "start it with return_perf_metrics: true" in note and "/prometheus/metrics" in note
     assert note.endswith("only the client's own numbers are proven")
 
 
 def test_json_in_both_places_is_no_page() -> None:
-    session, _ = connected({**TRTLLM, "/prometheus/metrics": '{"error": "no"}'})
-    assert session.metrics_url is None and "too" in session.notes[0]
+    opened, _ = connected({**TRTLLM, "/prometheus/metrics": '{"error": "no"}'})
+    assert opened.metrics_url is None and "too" in opened.notes[0]
 
 
 def test_a_server_without_a_page_is_told_what_its_own_engine_needs() -> None:
     models = '{"data": [{"id": "qwen", "owned_by": "lmdeploy"}]}'
-    session, read = connected({"/v1/models": models})
+    opened, read = connected({"/v1/models": models})
     assert read == ["/metrics"]  # a page that is not there is not looked for elsewhere
-    assert "start it without --disable-metrics" in session.notes[0]
+    assert "start it without --disable-metrics" in opened.notes[0]
     plain, _ = connected({"/v1/models": '{"data": [{"id": "m", "owned_by": "me"}]}'})
     assert plain.dialect.name == "generic" and "start it" not in plain.notes[0]
 
@@ -101,9 +101,9 @@ def test_a_server_without_a_page_is_told_what_its_own_engine_needs() -> None:
 def test_the_page_of_a_front_that_serves_no_model_itself_is_refused() -> None:
     page = '# TYPE dynamo_frontend_requests_total counter\ndynamo_frontend_requests_total{model="m"} 4\n'
     answers = {"/v1/models": '{"data": [{"id": "m", "owned_by": "nvidia"}]}', "/metrics": page}
-    session, _ = connected(answers)
-    assert (session.metrics_url, session.dialect.name) == (None, "generic")
-    assert "Dynamo frontend's: give its worker's as metrics_url" in session.notes[0]
+    opened, _ = connected(answers)
+    assert (opened.metrics_url, opened.dialect.name) == (None, "generic")
+    assert "Dynamo frontend's: give its worker's as metrics_url" in opened.notes[0]
 
 
 def test_what_an_engine_has_and_this_server_lacks_asks_whose_it_is() -> None:

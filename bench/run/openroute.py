@@ -25,7 +25,7 @@ _PROBE_TIMEOUT_S = 15.0
 _METRICS_TIMEOUT_S = 30.0  # llama.cpp answers between two batches of a long prefill
 
 
-class Session(Struct, frozen=True, kw_only=True, eq=False):
+class OpenRoute(Struct, frozen=True, kw_only=True, eq=False):
     """One connected route."""
 
     route: Route
@@ -107,7 +107,7 @@ def _variable(route: Route, name: str) -> str:
     return value
 
 
-async def connect(route: Route, client: Client) -> Session:
+async def connect(route: Route, client: Client) -> OpenRoute:
     """Asks a route's server for its model, its engine and its limits; sends no generation request.
 
     Raises `EngineError` when it cannot be reached, refuses the key, or does not serve the model.
@@ -124,7 +124,7 @@ async def connect(route: Route, client: Client) -> Session:
         )
     read = read_page(metrics.page, dialect) if metrics.page is not None else None
     facts = dialect.facts(probes, read.values if read else {}, read.info if read else {})
-    return Session(
+    return OpenRoute(
         route=route,
         client=client,
         dialect=dialect,
