@@ -44,7 +44,11 @@ no_report_option = click.option(
 @click.option(
     "--route", multiple=True, metavar="ROUTE", help="Measure only this route (may be given several times)."
 )
-@click.option("--force", is_flag=True, help="Go on although a check failed.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Go on although a check failed, or a resumed run finds another server or other texts than it had.",
+)
 @click.option("--dry-run", is_flag=True, help="Print all that would happen, commands too, and do nothing.")
 @click.option(
     "--verify-crossover",
@@ -86,11 +90,11 @@ def run(
     """
     from bench.errors import SuiteError
 
-    follow = _follow_up(verify_crossover, verify_budget)
+    follow = _follow_up(verify_crossover, verify_budget, force=force)
     if resume is not None:
         if route or dry_run:
             raise SuiteError("--route and --dry-run belong to a new run; a resumed one has its plan already")
-        _resume(resume, suite, follow, on_finish=on_finish, report=not no_report, quiet=quiet)
+        _resume(resume, suite, follow, force=force, on_finish=on_finish, report=not no_report, quiet=quiet)
     elif suite is None:
         raise SuiteError("give either a suite file or --resume RUN")
     else:
@@ -109,7 +113,7 @@ FollowUp = Callable[["Path", "Progress", "Path", "Suite | None"], Coroutine[Any,
 """Run, progress, folder and suite -> the run, once its crossovers have been verified, if they are to be."""
 
 
-def _follow_up(wanted: bool, budget: str | None) -> FollowUp:
+def _follow_up(wanted: bool, budget: str | None, *, force: bool) -> FollowUp:
     from bench.errors import SuiteError
     from bench.plan.durations import parse_duration
 
@@ -123,7 +127,7 @@ def _follow_up(wanted: bool, budget: str | None) -> FollowUp:
         if wanted or has_follow_up(run):
             from bench.run.verify import verify
 
-            await verify(run, progress, folder=folder, suite=suite, budget_s=budget_s)
+            await verify(run, progress, folder=folder, suite=suite, budget_s=budget_s, force=force)
         return run
 
     return follow
@@ -195,7 +199,14 @@ def _begin(order: Order, follow: FollowUp, *, report: bool, quiet: bool) -> None
 
 
 def _resume(
-    run: Path, suite: Path | None, follow: FollowUp, *, on_finish: str | None, report: bool, quiet: bool
+    run: Path,
+    suite: Path | None,
+    follow: FollowUp,
+    *,
+    force: bool,
+    on_finish: str | None,
+    report: bool,
+    quiet: bool,
 ) -> None:
     from bench.plan.suite import read_suite
     from bench.run.study import resume, run_info
@@ -209,7 +220,7 @@ def _resume(
 
         async def work(progress: Progress) -> Path:
             end.progress = progress
-            done = await resume(run, progress, folder=folder, suite=given)
+            done = await resume(run, progress, folder=folder, suite=given, force=force)
             lacking.append(_lacking(progress))
             return await follow(done, progress, folder, given)
 

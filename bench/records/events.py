@@ -4,6 +4,9 @@ from __future__ import annotations
 
 SESSION = "session"
 """Opens every session of a run: the first, and each resume. Its data: the `facts` of every route."""
+FORCED = "forced"
+"""A session goes on by --force although something is not what the run recorded; the message says what was and
+what is: `route` (null: all of them), `what`, `was`, `now`. What was sent before is relied upon no more."""
 STARTED = "started"
 """Stands before every exchange, so that a cut-off one is known: `trial`, `attempt`, `purpose`."""
 FINISHED = "finished"

@@ -19,7 +19,7 @@ from bench.analysis.watch.journal import is_watch
 from bench.errors import JournalError
 from bench.journal import FOLLOW_UP, Entry, has_follow_up, read_run
 from bench.records import Event, Exchange, Measurement, RunInfo
-from bench.records.events import REPEATED, SESSION
+from bench.records.events import FORCED, REPEATED, SESSION
 from bench.report.detail import Detail, picks, reduce_exchange
 from bench.report.gaps import GapCounts
 
@@ -97,10 +97,10 @@ class RunPass:
     def run(self) -> Run:
         told = [event.data for event in self._events if {"harness_s", "wall_s"} <= event.data.keys()]
         harness = _total(told, "harness_s")
-        repeated = [event.message for event in self._events if event.name == REPEATED]
+        notes = tuple(note for event in self._events if (note := _note_of(event)) is not None)
         return Run(
             path=self._path.resolve().name,
-            info=msgspec.structs.replace(self._info, notes=(*self._info.notes, *repeated)),
+            info=msgspec.structs.replace(self._info, notes=self._info.notes + notes),
             events=tuple(self._events),
             exchanges=self._count,
             warmups=self._warmups,
@@ -172,6 +172,13 @@ class RunPass:
             self._harness_ns += max(0, gap - round(waited * 1e9) - (exchange.connect_ns or 0))
         self._span_ns += ended - begin
         self._last = exchange
+
+
+def _note_of(event: Event) -> str | None:
+    """What the reader of the report must know of an event."""
+    if event.name == FORCED:
+        return f"from {event.at} on, by --force: {event.message}"
+    return event.message if event.name == REPEATED else None
 
 
 def _total(told: list[dict[str, object]], key: str) -> float | None:

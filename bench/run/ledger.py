@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from bench.records import Event, Exchange, Measurement, PromptRecipe, Trial
-from bench.records.events import SERVER_BACK, SERVER_FELL, SERVER_STARTED, STARTED
+from bench.records.events import FORCED, SERVER_BACK, SERVER_FELL, SERVER_STARTED, STARTED
 from bench.run.blame import is_servers_fault
 
 
@@ -46,9 +46,11 @@ class Ledger:
             self._started[trial] += 1
         elif event.name == SERVER_FELL and isinstance(trial, str) and event.data.get("purpose") == "trial":
             self._finished[trial] -= self._counted.pop(trial, False)
-        elif event.name in (SERVER_STARTED, SERVER_BACK):
-            route = event.data.get("route")
-            self._sent = {name: sent for name, sent in self._sent.items() if sent.trial.route != route}
+        elif event.name in (SERVER_STARTED, SERVER_BACK, FORCED):
+            route = event.data.get("route")  # `None`: all of them
+            self._sent = {
+                name: sent for name, sent in self._sent.items() if route not in (None, sent.trial.route)
+            }
 
     def note_sent(self, exchange: Exchange) -> None:
         """Remembers what is in the server's cache now: cold prompts that were answered."""

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,7 +17,7 @@ from bench.journal import SCHEMA, Journal, read_entries, read_info
 from bench.plan.chats import ChatPlan
 from bench.plan.hooks import recorded, with_values_of
 from bench.plan.trials import pair_key, plan
-from bench.records import Event, Exchange, RunInfo, Suite
+from bench.records import Event, RunInfo, Suite
 from bench.records.events import SESSION
 from bench.run.exchange import utc_now
 from bench.run.forecast.chats import chats_as_planned
@@ -33,6 +33,7 @@ from bench.run.preflight.limits import over_limits
 from bench.run.progress import Progress
 from bench.run.prompts import composers
 from bench.run.runner import Runner
+from bench.run.same import Difference, earlier, server_differences, text_differences
 from bench.wire.host import environment
 
 
@@ -115,25 +116,38 @@ def describe(
 
 
 async def resume(
-    path: Path, progress: Progress, *, folder: Path = Path(), suite: Suite | None = None
+    path: Path,
+    progress: Progress,
+    *,
+    folder: Path = Path(),
+    suite: Suite | None = None,
+    force: bool = False,
 ) -> Path:
     """Does what is left of an interrupted run, with the suite as it was then.
 
     Servers of ours are started when their turn comes. `suite`: where the written values of their
-    environment variables are, which a run does not keep.
+    environment variables are, which a run does not keep. Where a server, a tokenizer or the corpus is no
+    longer what the run recorded (`bench.run.same`), nothing is sent and an error names every difference;
+    `force` goes on, and the journal tells them.
     """
     info = run_info(path)
     live = with_values_of(info.suite, suite) if suite else info.suite
     chats = chats_as_planned(info, folder)
     with Journal.resume(path) as journal:
         progress.path = path
-        async with Stage(live, folder, progress, results=path.parent) as stage:
-            salts = _salts(path)
-            stage.keep_in(path, salts)
+        async with Stage(live, folder, progress, results=path.parent, force=force) as stage:
+            before = earlier(path)
+            stage.keep_in(path, before)
             for name in [route.name for route in live.routes if route.server is None]:
                 await stage.open(name)
-            taken = [salt for used in salts.values() for salt in used]
-            stage.composers.update(await composers(info, stage.open_routes, folder=folder, taken=taken))
+            stage.accept(_differences(info, stage))
+            taken = [salt for used in before.salts.values() for salt in used]
+            made = await composers(info, stage.open_routes, folder=folder, taken=taken)
+            stage.accept(text_differences(info, before, made))
+            stage.composers.update(made)
+            if stage.forced:
+                _take_over(info, stage)
+                journal.update_info(info)
             runner = Runner(info, journal, stage, progress, chats=chats)
             runner.recall(read_entries(path))
             await _work(runner, journal, info, stage.open_routes)
@@ -151,13 +165,16 @@ def run_info(path: Path) -> RunInfo:
     return info
 
 
-def _salts(path: Path) -> dict[str, list[str]]:
-    """The salts of a run by route. Its exchanges are let go one by one: together they may have gigabytes."""
-    found: dict[str, list[str]] = {}
-    for entry in read_entries(path):
-        if isinstance(entry, Exchange):
-            found.setdefault(entry.trial.route, []).append(entry.prompt.salt)
-    return found
+def _differences(info: RunInfo, stage: Stage) -> Iterator[Difference]:
+    for name, opened in stage.open_routes.items():
+        yield from server_differences(opened.route, info.facts.get(name), opened.facts)
+
+
+def _take_over(info: RunInfo, stage: Stage) -> None:
+    """What is there now is what later sessions are held against."""
+    for name, opened in stage.open_routes.items():
+        info.facts[name] = opened.facts
+        info.tokenizers[name] = stage.composers[name].tokenizer.identity
 
 
 async def check(suite: Suite, open_routes: Mapping[str, OpenRoute], order: Order) -> list[Check]:

@@ -80,12 +80,13 @@ async def verify(
     folder: Path = Path(),
     suite: Suite | None = None,
     budget_s: float | None = None,
+    force: bool = False,
 ) -> None:
     """Plans the follow-up of a finished run, unless it has one, and sends what is left of it.
 
     The plan is told (`progress.notes`) and kept before anything is sent. `budget_s`: longest expected
     time; `None`: what the suite's budget leaves, without one as long as the run itself has taken.
-    `folder`, `suite`: as for `bench.run.study.resume`, whose errors this raises.
+    `folder`, `suite`, `force`: as for `bench.run.study.resume`, whose errors this raises.
     """
     own = path / FOLLOW_UP
     if not has_follow_up(path):
@@ -96,7 +97,7 @@ async def verify(
         with Journal.create(own, _info(read_info(path), found)):
             pass
     try:
-        await resume(own, progress, folder=folder, suite=suite)
+        await resume(own, progress, folder=folder, suite=suite, force=force)
     finally:
         progress.path = path
 

@@ -22,8 +22,8 @@ from bench.journal import read_entries, read_info
 from bench.plan.suite import parse_suite
 from bench.records import Exchange, Measurement
 from bench.records.events import STARTED
-from bench.run import study
 from bench.run.progress import Progress
+from bench.run.same import earlier
 from bench.run.study import Order, resume, start
 from bench.servers.simulator import Simulator
 from bench.servers.simulator import start as simulate
@@ -277,4 +277,6 @@ def test_the_salts_of_earlier_sessions_are_those_of_every_exchange_warm_ups_too(
     run = measure(one_group(server.base_url), tmp_path)
     sent = [entry for entry in read_entries(run) if isinstance(entry, Exchange)]
     assert {one.purpose for one in sent} == {"warmup", "trial"}
-    assert study._salts(run) == {"a": [one.prompt.salt for one in sent]}
+    before = earlier(run)
+    assert before.salts == {"a": [one.prompt.salt for one in sent]}
+    assert before.corpus_sha256 == sent[0].prompt.corpus_sha256

@@ -19,6 +19,7 @@ from bench.errors import BenchError, EngineError
 from bench.plan.durations import words
 from bench.records import Exchange, RunInfo, Trial
 from bench.records.events import (
+    FORCED,
     NOT_IDLE,
     ROUTE_LOST,
     SERVER_AWAY,
@@ -63,11 +64,21 @@ class Caretaker:
         self.returned: set[str] = set()
         """Routes that were lost and found again."""
         self._away: set[str] = set()
+        self._forced = 0
 
     async def announce(self) -> None:
-        """Puts the servers into the journal that were started before there was one."""
+        """Puts the servers into the journal that were started before there was one, and what was forced."""
         for route in self._ours():
             await self._note(SERVER_STARTED, "", {"route": route})
+        await self._note_forced()
+
+    async def _note_forced(self) -> None:
+        """Keeps what is not as the run recorded it, once."""
+        new, self._forced = self._stage.forced[self._forced :], len(self._stage.forced)
+        for one in new:
+            self._progress.notes.append(f"forced: {one.text}")
+            data: dict[str, object] = {"route": one.route, "what": one.what, "was": one.was, "now": one.now}
+            await self._note(FORCED, one.text, data)
 
     async def open(self, route: str, info: RunInfo, keep: KeepInfo) -> None:
         """Starts the server of a route whose turn has come. A route that does not come is given up."""
@@ -84,6 +95,7 @@ class Caretaker:
         self._exchanger.new_server(self._stage.open_routes[route])
         self._progress.notes.extend(f"check: {route}: {one.text}" for one in notes)
         await keep(info)
+        await self._note_forced()
         facts = msgspec.to_builtins(self._stage.open_routes[route].facts)
         await self._note(SERVER_STARTED, "", {"route": route, "facts": facts})
 
@@ -242,5 +254,5 @@ class Caretaker:
 
 
 def _without_name(error: BenchError, route: str) -> str:
-    """What is told behind the name of the route."""
-    return str(error).removeprefix(f"route {route}: ")
+    """What is told behind the name of the route, on one line."""
+    return "; ".join(line.removeprefix(f"route {route}: ") for line in str(error).splitlines())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,6 +23,7 @@ from bench.run.preflight.checks import Check, check_route
 from bench.run.preflight.limits import with_limits
 from bench.run.progress import Phase, Progress
 from bench.run.prompts import composers
+from bench.run.same import Difference, Earlier, refusal, server_differences, text_differences
 from bench.wire.client import Client
 from bench.wire.machine import MachineLook
 
@@ -46,7 +47,8 @@ class Stage:
     """Opens and closes routes; use as a context manager, which closes all that are open.
 
     `folder`: where the suite's relative paths start. `results`: where runs keep which servers they
-    have started. `force`: a route that fails a check is opened all the same.
+    have started. `force`: a route that fails a check, or is not what the run recorded, is opened all the
+    same.
     """
 
     def __init__(
@@ -63,11 +65,13 @@ class Stage:
         self._servers: dict[str, Server] = {}
         self._stacks: dict[str, contextlib.AsyncExitStack] = {}
         self._machines: dict[str, dict[str, MachineLook]] = {}
-        self._salts: Mapping[str, Sequence[str]] = {}
+        self._earlier = Earlier()
         self.open_routes: dict[str, OpenRoute] = {}
         """By route; only those that are open."""
         self.composers: dict[str, Composer] = {}
         self.logs: dict[str, ServerLog] = {}
+        self.forced: list[Difference] = []
+        """What is not as the run recorded it, though the session goes on: for the journal."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -90,14 +94,12 @@ class Stage:
         """Whether the run starts and stops this route's server."""
         return self._suite.route(name).server is not None
 
-    def keep_in(self, run: Path, salts: Mapping[str, Sequence[str]] | None = None) -> None:
-        """From now on servers are registered, and their logs kept, in this run directory.
-
-        `salts`: those that former sessions have used, by route; they are not to be used again.
-        """
+    def keep_in(self, run: Path, earlier: Earlier | None = None) -> None:
+        """From now on servers are registered, and their logs kept, in this run directory. `earlier`: what
+        former sessions of the run have sent."""
         self._run = run
         self._register.keep_in(run)
-        self._salts = salts or {}
+        self._earlier = earlier or Earlier()
         theirs = tuple(route for route in self._suite.routes if route.server is None)
         suite = msgspec.structs.replace(self._suite, routes=theirs)
         self.logs.update(server_logs(suite, run, self._folder))
@@ -151,18 +153,20 @@ class Stage:
     async def bring(self, name: str, info: RunInfo) -> list[Check]:
         """Opens a route whose turn has come: server, checks, composer. Returns what was not ok.
 
-        The run's facts and tokenizers take it in. Raises the error of the first failed check, unless
-        forced; the route is closed then.
+        The run's facts and tokenizers take it in. Unless forced, raises the error of the first failed check,
+        and the one of `accept`; the route is closed then.
         """
         opened = await self.open(name)
         try:
+            self.accept(server_differences(opened.route, info.facts.get(name), opened.facts))
             checks = await check_route(self._suite, opened, folder=self._folder)
             failed = [one for one in checks if one.state == "fail"]
             if failed and not self._force:
                 raise failed[0].error()
             # Salts of other routes do not count: their caches are others, and pairs need equal prompts.
-            taken = self._salts.get(name, ())
+            taken = self._earlier.salts.get(name, ())
             made = await composers(info, {name: opened}, folder=self._folder, taken=taken)
+            self.accept(text_differences(info, self._earlier, made))
         except BaseException:
             await self.close(name)
             raise
@@ -170,6 +174,14 @@ class Stage:
         info.facts[name] = opened.facts
         info.tokenizers[name] = made[name].tokenizer.identity
         return [one for one in checks if one.state != "ok"]
+
+    def accept(self, found: Iterable[Difference]) -> None:
+        """Goes on with what is not as the run recorded it, if that is forced; else raises what
+        `bench.run.same.refusal` makes of it."""
+        new = [one for one in found if one not in self.forced]
+        if new and not self._force:
+            raise refusal(new)
+        self.forced += new
 
     async def fallen(self, name: str, *, refused: bool) -> str | None:
         """How the server of a route has ended, asked after a failure; `None`: it lives, or is not ours.
