@@ -92,7 +92,11 @@ class Measurement(Struct, frozen=True, kw_only=True):
     order: int = 0
     """Place in the run, from 0: for drift."""
     pair: str | None = None
-    """Prompt hash that paired routes have in common; `None`: unpaired."""
+    """Hash of the prompt as it was sent: equal ones are byte-identical prompts. `None`: a table that does
+    not tell."""
+    text_key: str = ""
+    """Name of the prompt's text, whatever stands before it: equal for all trials, attempts, routes and runs
+    that were sent this text. Empty: not known, so the prompt's hash has to tell."""
 
     prompt_tokens: int | None = None
     output_tokens: int | None = None

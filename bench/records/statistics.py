@@ -102,12 +102,13 @@ class Comparison(Struct, frozen=True, kw_only=True):
     ratio: Estimate | None = None
     """Ratio of the medians, route / base."""
     paired_ratio: Estimate | None = None
-    """Median of the ratios of trials that share a prompt; `None` when unpaired."""
+    """Median of the ratios of texts that both sides have; `None` when unpaired."""
     difference: Estimate | None = None
     """route - base, in the quantity's unit."""
     p_value: float | None = None
     test: str | None = None
     paired: bool = False
+    """Whether both sides were sent the same texts, which are compared one by one."""
     verdict: Literal["higher", "lower", "~", "undecided"]
     """`~`: no difference found; `undecided`: too few trials to say, or totals of unequal outputs."""
     lacking: Literal["test", "interval", "both", "trials", "length"] | None = None
@@ -118,7 +119,10 @@ class Comparison(Struct, frozen=True, kw_only=True):
     """Output length that both sides' `total_s` is reckoned at, since the outputs measured differ; `None`:
     they do not, or it is another quantity."""
     samples: tuple[int, int] | None = None
-    """Prompt texts of route and base; `None` where they were not compared."""
+    """Prompt texts of route and base, with `paired` the pairs; `None` where they were not compared."""
+    left_out: tuple[int, int] | None = None
+    """Texts of route and base that the other side lacks: in no pair, so in none of these numbers; `None`:
+    there are none, or it is not paired."""
     warnings: tuple[str, ...] = ()
 
 

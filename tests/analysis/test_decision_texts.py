@@ -14,7 +14,7 @@ from bench.analysis.statistics.compare import compare
 from bench.analysis.statistics.curves import curve_key
 from bench.analysis.statistics.levels import levels
 from bench.analysis.statistics.summary import summarise
-from bench.analysis.statistics.texts import Texts, are_paired, text_keys
+from bench.analysis.statistics.texts import Texts, in_pairs, text_keys
 from bench.records import Condition, Measurement, Window
 
 
@@ -44,7 +44,7 @@ def test_rows_that_do_not_tell_their_text_are_texts_of_their_own() -> None:
     rows = [trial("a"), trial("a", condition="salted"), trial("a")]
     assert text_keys(rows) == [None] * 3
     assert len(Texts(rows)) == 3
-    assert not are_paired(Texts(rows), Texts(rows))
+    assert in_pairs(Texts(rows), Texts(rows)) is None
 
 
 def test_several_cold_prompts_in_a_repeat_keep_their_own_texts() -> None:
@@ -60,7 +60,7 @@ def test_a_texts_value_is_the_median_of_its_trials_that_have_one() -> None:
         *group("a", 3, {"cold": 0.07}),
     ]
     rows[1] = structs.replace(rows[1], tpot_s=None)
-    assert Texts(rows).column("tpot_s").tolist() == pytest.approx([0.035, 0.03, 0.07])
+    assert Texts(rows).column("tpot_s").tolist() == pytest.approx([0.03, 0.035, 0.07])  # by name
     assert Texts(rows).column("acceptance").tolist() == []
     estimate = Texts(rows).median("tpot_s")
     assert estimate is not None and (estimate.samples, estimate.trials, estimate.spread) == (3, 5, "range")

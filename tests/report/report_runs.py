@@ -127,7 +127,7 @@ class Server:
                 corpus="python",
                 corpus_sha256="c0",
                 task="continue",
-                start=0,
+                start=1_000 * trial.repeat,
                 salt=f"Amber seven {trial.repeat}",
             ),
             url="http://127.0.0.1:8000/v1/chat/completions",

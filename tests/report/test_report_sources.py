@@ -118,7 +118,7 @@ def test_every_plot_names_what_it_shows_and_who_witnessed_it(run: Content) -> No
 
 def test_a_ratio_names_its_medians_its_spread_and_its_test(run: Content) -> None:
     # a table without prompt hashes does not tell which trials share a text: each counts
-    rows = [msgspec.structs.replace(row, pair=None) for row in run.measurements]
+    rows = [msgspec.structs.replace(row, pair=None, text_key="") for row in run.measurements]
     one = next(c for c in compare(rows, "target-only") if c.quantity == "ttft_s" and c.condition == "cold")
     text = sources.comparison(one, run)
     assert text.startswith(f"TTFT of {one.route} / of target-only, medians.")

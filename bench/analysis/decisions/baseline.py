@@ -34,7 +34,8 @@ MAX_ROWS = 200_000
 _FIRST = (
     "id", *NEEDED, "num_speculative_tokens", "drafts", "draft_tokens", "accepted_tokens",
     "prefix_queries", "prefix_hits", "tier", "task", "repeat", "replay", "concurrency", "pair",
-    "first_chunk_tokens", "first_response_s", "tpot_s", "decode_tok_s", "valid", "reasons", "missing",
+    "text_key", "first_chunk_tokens", "first_response_s", "tpot_s", "decode_tok_s", "valid", "reasons",
+    "missing",
 )  # fmt: skip
 _UNSAID = {"trial_id", "k", "speculation"}  # other words for `id` and K; the method, which no measurement has
 _WRITTEN = (*_FIRST, *(name for name in COLUMNS if name not in {*_FIRST, *_UNSAID}))

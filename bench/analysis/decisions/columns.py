@@ -44,6 +44,7 @@ COLUMNS: dict[str, str] = {
     "turn": _COUNT,
     "order": _COUNT,
     "pair": _TEXT,
+    "text_key": _TEXT,
     "prompt_tokens": _POSITIVE,
     "output_tokens": _POSITIVE,
     "first_chunk_tokens": _POSITIVE,

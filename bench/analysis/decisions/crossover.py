@@ -10,7 +10,7 @@ more, the step time that grows with context.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from bench.analysis.statistics import bootstrap, decode
 from bench.analysis.statistics.bootstrap import Floats, Side
 from bench.analysis.statistics.cells import Cell, alone, by_cell, labelled, named, routes_of
 from bench.analysis.statistics.curves import Arrival, Curves, crossing, curve_key, read_curve
-from bench.analysis.statistics.texts import Texts, are_paired, text_keys
+from bench.analysis.statistics.texts import Texts, in_pairs, left_out, pairs_told
 from bench.records import Crossover, Estimate, Measurement
 
 FAR = 2.0
@@ -51,6 +51,14 @@ class _Route(NamedTuple):
     """`None`: measured on one tier, so how its decoding slows is unknown."""
     met: dict[str, tuple[Estimate | None, list[str]]]
     """Name of the other route -> where their curves cross, which is the same from both sides."""
+
+    def only(self, keys: Collection[str]) -> _Route:
+        """The route with these texts alone; itself, with what it has drawn, where it has no other."""
+        if len(keys) == len(self.texts):
+            return self
+        texts = self.texts.only(keys)
+        curves = [self.curves[place] for place in self.texts.rows_of(keys)] if self.curves else []
+        return self._replace(texts=texts, side=_side(texts, self.side.stream), curves=curves, met={})
 
 
 def crossovers(
@@ -110,9 +118,7 @@ def _routes(
     for stream, name in enumerate(sorted(sides)):
         rows = [row for row in sides[name] if row.ttft_s is not None and row.tpot_s is not None]
         if rows:
-            # texts that both sides have must stand in the same row on both
-            keys = {id(row): key for row, key in zip(rows, text_keys(rows), strict=True)}
-            rows.sort(key=lambda row: (keys[id(row)] or "", row.condition, row.replay, row.order))
+            rows.sort(key=lambda row: (row.condition, row.replay, row.order))
             texts = Texts(rows)
             arrivals = [curves.get(keyed[id(row)]) for row in rows]
             complete = [curve for curve in arrivals if curve is not None and curve[0].size > 1]
@@ -132,7 +138,7 @@ def _side(texts: Texts, stream: int) -> Side:
 
 
 def _crossover(cell: Cell, a: _Route, b: _Route) -> Crossover:
-    is_paired = are_paired(a.texts, b.texts)
+    a, b, is_paired, told = _side_by_side(a, b)
     ttft = bootstrap.two_sides(_ttft_difference, a.side, b.side, paired=is_paired)
     tpot = bootstrap.two_sides(_tpot_difference, a.side, b.side, paired=is_paired)
     measured = _measured(a, b)
@@ -149,13 +155,23 @@ def _crossover(cell: Cell, a: _Route, b: _Route) -> Crossover:
         trials=_trials(a, b),
         ttft_difference_s=ttft,
         tpot_difference_s=tpot,
-        warnings=_warnings(status, ttft, tpot, a, b),
+        warnings=(*told, *_warnings(status, ttft, tpot, a, b)),
     )
     if status == "undecided":
         return _partly(one, a, b, is_paired)
     if status != "crosses" or tpot is None:
         return one
     return _located(one, a, b, is_paired, "above" if tpot.value < 0 else "below")
+
+
+def _side_by_side(a: _Route, b: _Route) -> tuple[_Route, _Route, bool, list[str]]:
+    """Both routes as they are compared, whether in pairs of texts, and what of them is in no pair."""
+    pairs = in_pairs(a.texts, b.texts)
+    if pairs is None:
+        return a, b, False, []
+    out = left_out(a.texts, b.texts, pairs)
+    told = [] if out is None else [pairs_told(len(pairs), out, (a.name, b.name))]
+    return a.only(pairs), b.only(pairs), True, told
 
 
 def _trials(a: _Route, b: _Route) -> tuple[int, int] | None:

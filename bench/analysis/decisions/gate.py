@@ -19,6 +19,7 @@ from msgspec import Struct
 from bench.analysis.statistics.bootstrap import MINIMUM
 from bench.analysis.statistics.cells import alone, pooled, same_tier
 from bench.analysis.statistics.compare import across
+from bench.analysis.statistics.texts import pairs_told
 from bench.errors import SuiteError
 from bench.records import Comparison, Condition, Estimate, Measurement
 
@@ -172,9 +173,11 @@ def _unmeasured(tier: int | None, sides: Mapping[str, Sequence[Measurement]]) ->
 
 def _outcome(rule: Rule, cell: Comparison) -> Outcome:
     status, more, why = _judged(rule, cell)
+    told = [why] if why else []
     if cell.output_tokens is not None:
-        at = f"at {cell.output_tokens:,} output tokens on both sides, since outputs differ"
-        why = f"{why}; {at}" if why else at
+        told.append(f"at {cell.output_tokens:,} output tokens on both sides, since outputs differ")
+    if cell.left_out is not None and cell.samples is not None:
+        told.append(pairs_told(cell.samples[0], cell.left_out, ("the new run", "the baseline")))
     return Outcome(
         rule=rule,
         route=cell.route,
@@ -184,7 +187,7 @@ def _outcome(rule: Rule, cell: Comparison) -> Outcome:
         ratio=cell.ratio,
         samples=cell.ratio.samples if cell.ratio else 0,
         more=more,
-        why=why,
+        why="; ".join(told),
     )
 
 

@@ -1,7 +1,7 @@
 """Two routes side by side: ratio and difference of medians, and one test per quantity.
 
 The test is fixed beforehand by the design and not chosen by its result: Wilcoxon's signed-rank test
-where every text has its pair (same prompt on both routes) and there are at least six pairs, else
+where both routes were sent the same texts (`texts.in_pairs`) and there are at least six pairs, else
 the Mann-Whitney U test, both exact for small samples, two-sided, at 5%. Neither assumes a normal
 distribution; both assume that what is ranked is independent, so the trials of a prompt text count as one
 (`texts`). A difference needs both: the test, and an interval of the ratio without 1 (of the difference
@@ -22,7 +22,7 @@ from msgspec import structs
 from bench.analysis.statistics import bootstrap
 from bench.analysis.statistics.bootstrap import Floats, Side
 from bench.analysis.statistics.cells import Cell, by_cell, labelled, named, routes_of
-from bench.analysis.statistics.texts import Texts, are_paired, told
+from bench.analysis.statistics.texts import PAIRS, Texts, in_pairs, left_out, pairs_told, told
 from bench.analysis.statistics.totals import Totals, totals
 from bench.records import Comparison, Estimate, Measurement, RunInfo
 
@@ -42,8 +42,6 @@ SIGNIFICANT = 0.05
 DIGITS = 9
 """Significant digits of a value that count: further ones come from writing and reading
 numbers, not from a clock."""
-PAIRS_FOR_WILCOXON = 6
-"""With five pairs the smallest two-sided p of the signed-rank test is 0.0625: it could never decide."""
 
 
 def compare(measurements: Iterable[Measurement], base: str | None = None) -> list[Comparison]:
@@ -130,18 +128,21 @@ def _quantity(
         quantity=quantity,
         verdict="undecided",
     )
-    found = totals(route[1], base[1]) if quantity == "total_s" else None
+    left, right = Texts(route[1]), Texts(base[1])
+    pairs = in_pairs(left, right)
+    if pairs is not None:
+        one = structs.replace(one, left_out=left_out(left, right, pairs))
+        left, right = left.only(pairs), right.only(pairs)
+    found = totals(left.rows, right.rows) if quantity == "total_s" else None
     if isinstance(found, str):
         return structs.replace(one, lacking="length", warnings=(found,))
-    left, right = Texts(route[1]), Texts(base[1])
     if found is None:
         found = Totals(left.values(quantity), right.values(quantity))
-    is_paired = are_paired(left, right)
     a, b = _digits(left.medians(found.a)), _digits(right.medians(found.b))
-    if is_paired:
-        b = b[[right.keys.index(key) for key in left.keys]]
-    compared = _compared(one, a, b, is_paired, (len(route[1]), len(base[1])))
-    notes = (found.note,) if found.note else ()
+    compared = _compared(one, a, b, pairs is not None, (len(left.rows), len(right.rows)))
+    notes = [found.note] if found.note else []
+    if one.left_out is not None:
+        notes.append(pairs_told(a.size, one.left_out, (route[0], base[0])))
     return structs.replace(compared, output_tokens=found.output_tokens, warnings=(*notes, *compared.warnings))
 
 
@@ -219,7 +220,7 @@ def _test(a: Floats, b: Floats, is_paired: bool) -> tuple[float | None, str | No
     """Two-sided p and the test's name; `None` below five texts a side."""
     if min(a.size, b.size) < bootstrap.MINIMUM:
         return None, None
-    if is_paired and a.size >= PAIRS_FOR_WILCOXON:
+    if is_paired and a.size >= PAIRS:
         return signed_rank(a - b), "Wilcoxon signed-rank"
     return rank_sum(a, b), "Mann-Whitney U"
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import dropwhile
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from bench.analysis.verdicts.counters import PLACES, CachedCount, Deltas, SpeculationCount, mean_of_one
@@ -101,6 +102,7 @@ def numbers_of(draft: Draft, source: str, order: int) -> Measurement:
         turn=trial.turn,
         order=order,
         pair=exchange.prompt.sha256 or None,
+        text_key=text_key(exchange),
         prompt_tokens=tokens.prompt,
         output_tokens=tokens.output,
         uploaded_s=_seconds(exchange.uploaded_ns),
@@ -115,6 +117,19 @@ def numbers_of(draft: Draft, source: str, order: int) -> Measurement:
         **{name: getattr(clock, name) for name in _CLOCK_FIELDS},
         **fields,
     )
+
+
+def text_key(exchange: Exchange) -> str:
+    """A name for the text of a prompt: its corpus, where it begins there, its length, task and needles.
+
+    Salt and attempt are no part of it; nor are template and filler, which move its end by some words.
+    Empty for turns of chats, whose text may be the server's own answers, and where no corpus is named.
+    """
+    recipe = exchange.prompt
+    if exchange.trial.turn or not recipe.corpus_sha256:
+        return ""
+    parts = (recipe.corpus_sha256, recipe.start, recipe.tokens, recipe.task, recipe.needles)
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]
 
 
 def _speculation_fields(draft: Draft, sources: dict[str, str], absent: dict[str, str]) -> dict[str, Any]:
