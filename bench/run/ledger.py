@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+import msgspec
 from msgspec import Struct
 
 from bench.records import Event, Exchange, Measurement, PromptRecipe, Trial
 from bench.records.events import FORCED, SERVER_BACK, SERVER_FELL, SERVER_STARTED, STARTED
-from bench.run.blame import is_servers_fault
+from bench.run.blame import is_servers_fault, turned_away
+
+_ENOUGH = 2
+"""Waves of a level that were turned away: one more would say nothing new."""
+
+_Level = tuple[str, int, str, int, str]
+"""Route, tier, task, concurrency, condition: what a server's limit holds for."""
+_Group = tuple[str, int, str, int, int]
+"""Route, tier, task, concurrency, repeat: the waves of the same texts."""
 
 
 class Sent(Struct, frozen=True, kw_only=True):
@@ -26,7 +35,9 @@ class Sent(Struct, frozen=True, kw_only=True):
 class Ledger:
     """Attempts by trial. `note_*` is fed every entry of the journal, in order.
 
-    A request that failed by the server's fault, or was cut off, is no attempt: its trial stays left.
+    A request that failed by the server's fault, or was cut off, is no attempt: its trial stays left. A wave
+    that was turned away for its size is an attempt, and repeated once for all repeats of its level; what
+    would have followed its cold prompts is done with them.
     """
 
     def __init__(self, retry_invalid: int) -> None:
@@ -36,6 +47,9 @@ class Ledger:
         self._valid: set[str] = set()
         self._counted: dict[str, bool] = {}  # whether the last measurement of a trial was an attempt
         self._sent: dict[str, Sent] = {}
+        self._away: dict[_Level, set[str]] = {}  # the waves that were turned away
+        self._turned_away: set[str] = set()  # their trials
+        self._uncached: dict[_Group, str] = {}  # a trial of the cold wave that was turned away
         self.undecided: str | None = None
         """Trial that was sent, and is judged by what comes next."""
 
@@ -64,21 +78,46 @@ class Ledger:
 
     def note_measured(self, found: Sequence[Measurement]) -> None:
         """Counts finished attempts, of one trial or of those of a wave, which are told together."""
-        at_fault = {one.window.id for one in found if one.window and _is_no_attempt(one)}
-        for one in found:
-            counts = not _is_no_attempt(one) and not (one.window and one.window.id in at_fault)
+        refused = turned_away([one.failure for one in found])
+        away = {place for place in refused if not is_of_cut_off_wave(found[place])}
+        no_attempt = [_is_no_attempt(one) and place not in away for place, one in enumerate(found)]
+        at_fault = {one.window.id for one, none in zip(found, no_attempt, strict=True) if one.window and none}
+        for one, none in zip(found, no_attempt, strict=True):
+            counts = not none and not (one.window and one.window.id in at_fault)
             self._counted[one.trial_id] = counts
             self._finished[one.trial_id] += counts
             if one.verdict.valid:
                 self._valid.add(one.trial_id)
+            if away and counts:
+                self._note_turned_away(one)
+
+    def _note_turned_away(self, one: Measurement) -> None:
+        self._turned_away.add(one.trial_id)
+        self._away.setdefault(_level(one), set()).add(one.window.id if one.window else one.trial_id)
+        if one.condition == "cold":
+            self._uncached[_group(one)] = one.trial_id
 
     def next_attempt(self, trial: Trial) -> int:
         """Number of the next attempt, from 1; a cut-off attempt has used up its number and salt."""
         return self._started[trial.id] + 1
 
     def is_done(self, trial: Trial) -> bool:
-        """Valid, or tried as often as allowed."""
-        return trial.id in self._valid or self._finished[trial.id] >= self._allowed
+        """Valid, or tried as often as allowed, or not to be had at this level."""
+        if trial.id in self._valid or self._finished[trial.id] >= self._allowed:
+            return True
+        if trial.id in self._turned_away:
+            return len(self._away[_level(trial)]) >= _ENOUGH
+        return self._is_without_cold(trial)
+
+    def _is_without_cold(self, trial: Trial) -> bool:
+        """Whether the cold wave that it needs was turned away, and will not be sent again."""
+        if trial.concurrency == 1 or trial.condition == "cold":
+            return False
+        cold = self._uncached.get(_group(trial))
+        if cold is None or cold in self._valid:
+            return False
+        away = self._away[_level(msgspec.structs.replace(trial, condition="cold"))]
+        return self._finished[cold] >= self._allowed or len(away) >= _ENOUGH
 
     def unmeasured(self, trials: Iterable[Trial]) -> int:
         """How many of the trials are done without one valid measurement."""
@@ -97,6 +136,14 @@ class Ledger:
         found = [self._sent[trial.id] for trial in cold if trial.id in self._sent]
         together = len({sent.wave for sent in found}) == 1
         return found if len(found) == len(cold) and together else []
+
+
+def _level(one: Trial | Measurement) -> _Level:
+    return one.route, one.tier, one.task, one.concurrency, one.condition
+
+
+def _group(one: Trial | Measurement) -> _Group:
+    return one.route, one.tier, one.task, one.concurrency, one.repeat
 
 
 def is_cut_off(one: Measurement) -> bool:

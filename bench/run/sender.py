@@ -19,7 +19,7 @@ from bench.plan.trials import pair_key
 from bench.prompting.compose import Composer, Prompt
 from bench.records import Event, Exchange, Purpose, RunInfo, Trial
 from bench.records.events import RESET, STARTED
-from bench.run.blame import is_servers_fault
+from bench.run.blame import is_servers_fault, turned_away
 from bench.run.books import Books
 from bench.run.exchange import Exchanger, NotIdle, utc_now
 from bench.run.forecast.outlook import warmup_tokens
@@ -149,9 +149,7 @@ class Sender:
         kept, interrupted = await uncut(keep())
         if interrupted or self.exchanger.interrupted:
             raise asyncio.CancelledError  # it was held back until the exchanges were in the journal
-        failed = (one for one in kept if one.failure is not None)
-        at_fault = (one for one in kept if one.failure is not None and is_servers_fault(one.failure))
-        await self._look_after(next(at_fault, next(failed, kept[0])), wave)
+        await self._look_after(kept, wave)
         return found
 
     async def _begin(self, trials: Sequence[Trial], attempt: int, purpose: Purpose) -> None:
@@ -168,8 +166,16 @@ class Sender:
             ]
         )
 
-    async def _look_after(self, exchange: Exchange, trials: Sequence[Trial]) -> None:
-        """After every exchange: sees to its server, and warms it up when it may be another one now."""
+    async def _look_after(self, sent: Sequence[Exchange], trials: Sequence[Trial]) -> None:
+        """After every exchange, or wave: sees to its server, and warms it up when it may be another one now.
+        A server that turns requests away for their number is there, and all it could be asked is known."""
+        away = turned_away([one.failure for one in sent])
+        others = [one for place, one in enumerate(sent) if place not in away]
+        if not others:
+            return
+        failed = (one for one in others if one.failure is not None)
+        at_fault = (one for one in others if one.failure is not None and is_servers_fault(one.failure))
+        exchange = next(at_fault, next(failed, others[0]))
         if await self.care.see_to(exchange, trials):
             self._warm.discard(exchange.trial.route)
             await self.warm_up(exchange.trial.route)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.records import Failure
-from bench.run.blame import is_servers_fault
+from bench.run.blame import is_servers_fault, turned_away
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,35 @@ def test_an_error_inside_a_stream_is_the_servers_unless_its_code_is_of_the_reque
     event: str, at_fault: bool
 ) -> None:
     assert is_servers_fault(Failure(kind="error_event", message="", status=200, body=event)) is at_fault
+
+
+def status(code: int, body: str = "") -> Failure:
+    return Failure(kind="status", message="", status=code, body=body)
+
+
+QUEUE = '{"error": {"message": "The request queue is full.", "type": "Service Unavailable", "code": 503}}'
+"""As SGLang sends it: instead of an answer, or inside a stream whose headers said 200."""
+STARTING = '{"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}'
+
+
+@pytest.mark.parametrize(
+    ("failures", "places"),
+    [
+        ([None, status(429), None, status(429)], {1, 3}),
+        ([status(429), status(429)], {0, 1}),
+        ([status(503, QUEUE), status(503, QUEUE)], {0, 1}),
+        ([Failure(kind="error_event", message="", status=200, body=QUEUE), None], {0}),
+        ([status(503, "upstream connect error, reset reason: overflow"), status(503, "Too many")], {0, 1}),
+        ([None, status(503, "<h1>503 Service Temporarily Unavailable</h1>")], {1}),
+        ([status(503, STARTING), status(503, STARTING)], set()),
+        ([status(503), status(503, "no healthy upstream")], set()),
+        ([None, status(500, "queue"), Failure(kind="reset", message="")], set()),
+        ([Failure(kind="cancelled", message=""), status(400)], set()),
+        ([status(429)], set()),  # it was sent alone: the server cannot take it now
+        ([], set()),
+    ],
+)
+def test_a_wave_is_turned_away_by_429_and_by_a_503_that_tells_of_a_load(
+    failures: list[Failure | None], places: set[int]
+) -> None:
+    assert turned_away(failures) == places

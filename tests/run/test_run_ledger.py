@@ -141,3 +141,87 @@ def test_nothing_in_the_cache_of_a_server_that_was_away_is_relied_upon() -> None
     assert len(ledger.last_sent([COLD])) == 1
     ledger.note_event(Event(name=SERVER_BACK, at="", data={"route": "a"}))
     assert ledger.last_sent([COLD]) == []
+
+
+def level(condition: str, repeat: int = 1, replay: int = 0) -> list[Trial]:
+    """A wave of two."""
+    name = f"a/1/{condition}/{repeat}"
+    return [
+        Trial(
+            id=f"{name}@2.{n}",
+            route="a",
+            tier=1,
+            condition=condition,  # type: ignore[arg-type]
+            repeat=repeat,
+            replay=replay,
+            concurrency=2,
+            stream=n,
+        )
+        for n in (1, 2)
+    ]
+
+
+def wave_of(trials: list[Trial], name: str, *failures: Failure | None) -> list[Measurement]:
+    """What became of a wave: one failure makes all of it invalid."""
+    return [
+        Measurement(
+            trial_id=trial.id,
+            route="a",
+            tier=1,
+            condition=trial.condition,
+            repeat=trial.repeat,
+            concurrency=2,
+            stream=trial.stream,
+            failure=failure,
+            verdict=Verdict(valid=not any(failures)),
+            window=Window(id=name, size=2),
+        )
+        for trial, failure in zip(trials, failures, strict=True)
+    ]
+
+
+FULL = Failure(kind="status", message="m", status=429)
+
+
+def test_a_wave_that_is_turned_away_is_repeated_once_whatever_is_allowed() -> None:
+    ledger, cold = Ledger(retry_invalid=5), level("cold")
+    ledger.note_measured(wave_of(cold, "w1", None, FULL))
+    assert ledger.left(cold) == cold
+    ledger.note_measured(wave_of(cold, "w2", FULL, None))
+    assert ledger.left(cold) == []
+    assert ledger.unmeasured(cold) == 2
+
+
+def test_without_retries_it_is_not_repeated() -> None:
+    ledger, cold = Ledger(retry_invalid=0), level("cold")
+    ledger.note_measured(wave_of(cold, "w1", None, FULL))
+    assert ledger.left([*cold, *level("replay", replay=1)]) == []
+
+
+def test_later_repeats_of_a_level_that_was_turned_away_twice_are_sent_once() -> None:
+    ledger, second, others = Ledger(retry_invalid=5), level("cold", 2), level("salted", 2)
+    for name in ("w1", "w2"):
+        ledger.note_measured(wave_of(level("cold"), name, FULL, FULL))
+    assert ledger.left(second) == second
+    ledger.note_measured(wave_of(second, "w3", FULL, FULL))
+    assert ledger.left([*second, *others]) == []
+
+
+def test_replays_and_twins_of_cold_prompts_that_were_turned_away_are_done_with_them() -> None:
+    ledger, cold = Ledger(retry_invalid=5), level("cold")
+    behind = [*level("replay", replay=1), *level("salted")]
+    ledger.note_measured(wave_of(cold, "w1", FULL, FULL))
+    assert ledger.left(behind) == behind
+    ledger.note_measured(wave_of(cold, "w2", FULL, FULL))
+    assert ledger.left(behind) == []
+    assert ledger.left(level("replay", 2, replay=1)) != []  # of another repeat
+    ledger.note_measured(wave_of(cold, "w3", None, None))
+    assert ledger.left([*cold, *behind]) == behind  # the limit was raised meanwhile
+
+
+def test_a_wave_that_was_turned_away_and_cut_off_is_no_attempt() -> None:
+    ledger, cold = Ledger(retry_invalid=0), level("cold")
+    ledger.note_measured(wave_of(cold, "w1", FULL, Failure(kind="reset", message="m")))
+    ledger.note_measured(wave_of(cold, "w2", FULL, Failure(kind="cancelled", message="m")))
+    assert ledger.left(cold) == cold
+    assert not ledger.is_tried(cold[0])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
-from run_helpers import exchanges, interrupted, only_run, suite_text
+from run_helpers import events, exchanges, interrupted, only_run, suite_text
 
 from bench.analysis.statistics.levels import levels
 from bench.analysis.verdicts.measure import measure_all
@@ -21,6 +22,7 @@ from bench.records import Exchange, Level, Measurement, PromptRecipe, Route, Ser
 from bench.run.exchange import Exchanger
 from bench.run.openroute import OpenRoute
 from bench.run.progress import Progress
+from bench.run.status import status
 from bench.run.study import Order, resume, start
 from bench.run.wave import Member
 from bench.servers.simulator import RequestTruth, load_profile
@@ -284,4 +286,45 @@ def test_a_torn_wave_of_replays_is_done_again_as_a_whole_behind_the_prompts_stil
         asyncio.run(resume(run, Progress(), folder=tmp_path))
     rows = measured(run)[first:]
     assert [(row.condition, row.attempt) for row in rows[:7]] == [("replay", 1)] * 3 + [("replay", 2)] * 4
+    assert all_valid(run)
+
+
+def levels_suite(base_url: str) -> str:
+    """Two levels, two repeats: alone, then in waves of four."""
+    text = suite(base_url).replace("concurrency = [4]", "concurrency = [1, 4]")
+    return text.replace("repeats = 1", "repeats = 2").replace("output_tokens = 16", "output_tokens = 4")
+
+
+@pytest.mark.usefixtures("single_preflight")
+def test_a_level_that_is_turned_away_is_a_result_and_neither_an_outage_nor_a_storm(tmp_path: Path) -> None:
+    """A gateway takes two at once. Request 1 is the preflight's, 2 and 3 are the level of one."""
+    refused = [f"rate-limited@{first}-{first + 1}" for first in (6, 10, 16)]
+    with simulate("toy-target-only", faults=refused) as server:
+        run = asyncio.run(start(order(levels_suite(server.base_url), tmp_path), Progress()))
+        taken = len(server.truth().requests)
+    told = exchanges(run)
+    answered = Counter((wave_name(one.trial), one.attempt) for one in told if one.failure is None)
+    # Turned away, repeated once, and then no more: not in the second repeat, and no replay of either.
+    assert answered == {
+        ("a/512/cold/1", 1): 1,
+        ("a/512/replay/1.1", 1): 1,
+        ("a/512/cold/1@4", 1): 2,
+        ("a/512/cold/1@4", 2): 2,
+        ("a/512/cold/2", 1): 1,
+        ("a/512/replay/2.1", 1): 1,
+        ("a/512/cold/2@4", 1): 2,
+    }
+    assert len(told) == taken - 1 == 4 + 3 * 4
+    for outage in ("server-away", "server-back", "route-lost", "trial-left"):
+        assert events(run, outage) == []
+    found = status(run)
+    assert (found.state, found.left, found.unmeasured) == ("finished", 0, 16)
+
+
+@pytest.mark.usefixtures("single_preflight")
+def test_a_wave_on_a_server_that_is_gone_is_an_outage_as_before(tmp_path: Path) -> None:
+    with simulate("toy-target-only", faults=["server-error@2-5"]) as server:
+        run = asyncio.run(start(order(suite(server.base_url), tmp_path), Progress()))
+    assert [one[:2] for one in sent(run)][:2] == [("a/512/cold/1@4", 1), ("a/512/cold/1@4", 2)]
+    assert len(events(run, "server-back")) == 1
     assert all_valid(run)
