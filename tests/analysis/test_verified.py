@@ -79,6 +79,40 @@ def test_a_stream_that_never_gets_there_refutes_it_unless_the_spread_goes_furthe
     assert still.status == "open" and "goes to 900" in sentence(still)
 
 
+def far(low: float | None, high: float | None) -> Crossover:
+    """201 predicted, with these ends."""
+    (cold,) = [one for one in PREDICTED if one.condition == "cold"]
+    return structs.replace(cold, low=low, high=high, spread="interval" if low or high else None)
+
+
+def followed(prediction: Crossover, tokens: int, late: float) -> Verified:
+    """Streams of so many tokens, those of fast `late` times slower after 100."""
+    rows = [follow("slow", 0.02, tokens), follow("fast", 0.01, tokens)]
+    known = {curve_key(r): curve_of(r, late if r.route == "fast" else 1.0) for r in rows}
+    (found,) = verified(BASE, [prediction], rows, known)
+    return found
+
+
+def test_an_open_end_of_the_spread_is_no_limit() -> None:
+    # 100 tokens win 0.99 s of 2 s back, then each wins 0.02 - 0.018 = 0.002 s: they meet at 605
+    late = followed(far(150.0, None), 700, 1.8)
+    assert late.status == "confirmed" and late.output_tokens == pytest.approx(605, abs=1)
+    assert "inside the predicted spread, from 150 on; " in sentence(late)
+    yet = followed(far(150.0, None), 400, 1.8)
+    assert yet.status == "open" and "not met yet, and the predicted spread has no upper end; " in sentence(
+        yet
+    )
+    # each of fast's steps after 100 takes 0.002 s: 1.01 / 0.018 = 56 more
+    early = followed(far(None, 400.0), 300, 0.2)
+    assert early.status == "confirmed" and early.output_tokens == pytest.approx(156, abs=1)
+    assert "inside the predicted spread, up to 400; " in sentence(early)
+
+
+def test_without_a_spread_the_point_is_what_is_confirmed() -> None:
+    assert followed(far(None, None), 700, 1.8).status == "moved"
+    assert followed(far(None, None), 400, 1.8).status == "not met"
+
+
 def test_without_arrival_curves_the_mean_step_decides_and_is_named() -> None:
     found = results(curves=False)["cold"]
     assert (found.status, found.basis) == ("confirmed", "mean step")

@@ -95,7 +95,7 @@ def sentence(one: Verified) -> str:
         "confirmed": f"{head}, confirmed at {_tokens(one.output_tokens)}{by}{_off(one)}; {reach}",
         "moved": f"{head}, but they meet at {_tokens(one.output_tokens)}{by}; {reach}",
         "not met": f"{head}, but they do not meet; {reach}",
-        "open": f"{head}, not met yet, and the predicted spread goes to {_tokens(it.high)}; {reach}",
+        "open": f"{head}, not met yet, and the predicted spread {_goes(it.high)}; {reach}",
         "not tested": f"{head}, not tested: {one.why}",
     }[one.status]
 
@@ -108,11 +108,17 @@ def _off(one: Verified) -> str:
     off = one.output_tokens / it.output_tokens - 1
     if abs(off) <= NEAR:
         return ""
-    return f", {off:+.0%} but inside the predicted spread, {_end(it.low)} to {_end(it.high)}"
+    return f", {off:+.0%} but inside the predicted spread, {_spread(it)}"
 
 
-def _end(value: float | None) -> str:
-    return "?" if value is None else _tokens(value)
+def _spread(it: Crossover) -> str:
+    if it.low is None:
+        return f"up to {_tokens(it.high)}"
+    return f"{_tokens(it.low)} to {_tokens(it.high)}" if it.high is not None else f"from {_tokens(it.low)} on"
+
+
+def _goes(high: float | None) -> str:
+    return "has no upper end" if high is None else f"goes to {_tokens(high)}"
 
 
 def _tokens(value: float | None) -> str:
@@ -195,10 +201,17 @@ def _meeting(totals: Sequence[Arrival], start: float, reached: int, ahead: int) 
 
 def _status(one: Crossover, met: float | None, reached: int) -> Status:
     predicted = one.output_tokens or 0.0
-    low, high = one.low or predicted, one.high or predicted
+    low, high = _ends(one)
     if met is not None:
         near = abs(met / predicted - 1) <= NEAR or low <= met <= high
         return "confirmed" if near else "moved"
     if reached <= predicted:
         return "not tested"
     return "open" if high > reached else "not met"
+
+
+def _ends(one: Crossover) -> tuple[float, float]:
+    """The predicted spread; an end that it lacks is no limit, and without a spread there is a point."""
+    if one.low is None and one.high is None:
+        return one.output_tokens or 0.0, one.output_tokens or 0.0
+    return 0.0 if one.low is None else one.low, math.inf if one.high is None else one.high
