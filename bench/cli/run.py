@@ -209,11 +209,12 @@ def _resume(
     quiet: bool,
 ) -> None:
     from bench.plan.suite import read_suite
-    from bench.run.study import resume, run_info
+    from bench.run.study import resume, run_info, suite_folder
 
     given = read_suite(suite)[0] if suite else None
-    folder = suite.parent if suite else Path()
-    kept = _with_finish(run_info(run).suite, on_finish or (given.on_finish if given else None))
+    info = run_info(run)
+    folder = suite.parent if suite else suite_folder(info)
+    kept = _with_finish(info.suite, on_finish or (given.on_finish if given else None))
     announce(kept)
     lacking: list[str | None] = []
     with Finishing(kept, folder, run) as end:

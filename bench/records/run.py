@@ -55,6 +55,8 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     suite: Suite
     suite_text: str
     """The suite file as read."""
+    folder: str | None = None
+    """Where the suite's relative paths start, absolute; `None`: a run that did not record it yet."""
     plan: tuple[Trial, ...]
     facts: dict[str, ServerFacts] = {}
     """By route."""

@@ -11,7 +11,7 @@ from bench.errors import SuiteError
 from bench.plan.suite import read_suite
 from bench.prompting.corpus import require_corpus
 from bench.prompting.tasks import load_task
-from bench.records import Suite
+from bench.records import Route, Suite
 from bench.run.forecast.chats import chats_of
 
 
@@ -44,6 +44,20 @@ def only_routes(suite: Suite, names: tuple[str, ...]) -> Suite:
     return msgspec.structs.replace(
         suite, routes=tuple(route for route in suite.routes if route.name in names)
     )
+
+
+def with_ca_files(suite: Suite, folder: Path) -> Suite:
+    """The suite with every `ca_file` as an absolute path: beside the suite file, where it is there, else from
+    the current folder."""
+
+    def found(route: Route) -> Route:
+        if route.ca_file is None:
+            return route
+        beside = folder / route.ca_file
+        path = beside if beside.exists() else Path(route.ca_file)
+        return msgspec.structs.replace(route, ca_file=str(path.absolute()))
+
+    return msgspec.structs.replace(suite, routes=tuple(map(found, suite.routes)))
 
 
 def read_usable(path: Path) -> tuple[Suite, str]:

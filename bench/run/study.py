@@ -26,7 +26,7 @@ from bench.run.lifecycle.stage import Stage
 from bench.run.lifecycle.stage import client_for as client_for
 from bench.run.openroute import OpenRoute
 from bench.run.order import Order as Order
-from bench.run.order import only_routes
+from bench.run.order import only_routes, with_ca_files
 from bench.run.preflight.chats import counted_chats
 from bench.run.preflight.checks import Check, check_client, check_disk, check_route
 from bench.run.preflight.limits import over_limits
@@ -100,7 +100,7 @@ def describe(
     chats: Sequence[ChatPlan] = (),
 ) -> RunInfo:
     """What run.json will say, but for the client; before prompts are composed and a budget is applied."""
-    kept, text = recorded(suite, order.suite_text, order.folder)
+    kept, text = recorded(with_ca_files(suite, order.folder), order.suite_text, order.folder)
     return RunInfo(
         schema=SCHEMA,
         id=path.name,
@@ -108,6 +108,7 @@ def describe(
         nonce=secrets.token_hex(8),
         suite=kept,
         suite_text=text,
+        folder=str(order.folder.resolve()),
         plan=plan(suite, over_limits(suite, open_routes), chats),
         facts={name: opened.facts for name, opened in open_routes.items()},
         chats={chat.name: chat.sha256 for chat in chats},
@@ -119,18 +120,20 @@ async def resume(
     path: Path,
     progress: Progress,
     *,
-    folder: Path = Path(),
+    folder: Path | None = None,
     suite: Suite | None = None,
     force: bool = False,
 ) -> Path:
     """Does what is left of an interrupted run, with the suite as it was then.
 
-    Servers of ours are started when their turn comes. `suite`: where the written values of their
-    environment variables are, which a run does not keep. Where a server, a tokenizer or the corpus is no
+    Servers of ours are started when their turn comes. `folder`: where the suite's relative paths start;
+    `None`: `suite_folder`. `suite`: where the written values of environment variables are, which a run does
+    not keep. Where a server, a tokenizer or the corpus is no
     longer what the run recorded (`bench.run.same`), nothing is sent and an error names every difference;
     `force` goes on, and the journal tells them.
     """
     info = run_info(path)
+    folder = suite_folder(info) if folder is None else folder
     live = with_values_of(info.suite, suite) if suite else info.suite
     chats = chats_as_planned(info, folder)
     with Journal.resume(path) as journal:
@@ -163,6 +166,12 @@ def run_info(path: Path) -> RunInfo:
             f"ctxbench report {shlex.quote(str(path))} shows what it saw"
         )
     return info
+
+
+def suite_folder(info: RunInfo) -> Path:
+    """Where the relative paths of a run's suite start: the folder that it recorded, else the current one."""
+    recorded_folder = Path(info.folder or "")
+    return recorded_folder if recorded_folder.is_dir() else Path()
 
 
 def _differences(info: RunInfo, stage: Stage) -> Iterator[Difference]:

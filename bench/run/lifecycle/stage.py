@@ -19,6 +19,7 @@ from bench.run.lifecycle.machine import machine_looks
 from bench.run.lifecycle.routes import Register, Server, check_servers
 from bench.run.lifecycle.serverlog import ServerLog, server_logs
 from bench.run.openroute import OpenRoute, api_key, connect, headers_of, proxy_of
+from bench.run.order import with_ca_files
 from bench.run.preflight.checks import Check, check_route
 from bench.run.preflight.limits import with_limits
 from bench.run.progress import Phase, Progress
@@ -56,7 +57,7 @@ class Stage:
     ) -> None:
         check_servers(suite, folder)
         check_finish(suite.on_finish, folder)
-        self._suite = suite
+        self._suite = with_ca_files(suite, folder)
         self._folder = folder
         self._progress = progress
         self._force = force
