@@ -8,7 +8,9 @@ One directory has one writer, held by an advisory lock that the system drops wit
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import fnmatch
 import functools
 import gzip
 import os
@@ -16,7 +18,7 @@ from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Self
 
 import msgspec
 
@@ -51,7 +53,7 @@ class Journal:
     Not thread-safe: append from one thread (an executor with a single worker keeps the order).
     """
 
-    def __init__(self, path: Path, lock: TextIO, lines: FileIO) -> None:
+    def __init__(self, path: Path, lock: FileIO, lines: FileIO) -> None:
         self.path = path
         self._lock = lock
         self._lines = lines
@@ -60,20 +62,24 @@ class Journal:
     def create(cls, path: Path, info: RunInfo) -> Self:
         """Makes a new run directory and writes `run.json`.
 
+        What an earlier attempt left that got no further than that (no room, a power cut) is taken as new.
         Raises `JournalError` when the directory exists already or cannot be made.
         """
+        taken = JournalError(f"{path}: this run directory exists; resume it with --resume or choose another")
         try:
-            path.mkdir(parents=True)
-            (path / _SCRAPES).mkdir()
-        except FileExistsError:
-            raise JournalError(
-                f"{path}: this run directory exists; resume it with --resume or choose another"
-            ) from None
+            if path.exists() and not _is_stillborn(path):
+                raise taken
+            (path / _SCRAPES).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise JournalError(f"{path}: cannot make the run directory: {error.strerror}") from error
-        lock = _lock(path)
-        write_atomically(path / _RUN, _info_bytes(info))
-        return cls(path, lock, FileIO(path / _JOURNAL, "a"))
+        with contextlib.ExitStack() as stack:
+            lock = stack.enter_context(_lock(path))
+            if (path / _RUN).exists():  # somebody else was quicker
+                raise taken
+            write_atomically(path / _RUN, _info_bytes(info))
+            lines = FileIO(path / _JOURNAL, "a")
+            stack.pop_all()
+        return cls(path, lock, lines)
 
     @classmethod
     def resume(cls, path: Path) -> Self:
@@ -271,20 +277,35 @@ def write_atomically(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
-def _lock(path: Path) -> TextIO:
-    file = (path / _LOCK).open("a+", encoding="ascii")
+def _is_stillborn(path: Path) -> bool:
+    """Whether a folder holds no more than what is there before a `run.json`, and no page."""
+    if not path.is_dir() or any((path / _SCRAPES).glob("*")):
+        return False
+    names = {file.name for file in path.iterdir()} - {_SCRAPES, _LOCK}
+    return all(fnmatch.fnmatch(name, f".{_RUN}.*.tmp") for name in names)
+
+
+def _lock(path: Path) -> FileIO:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file = FileIO(path / _LOCK, "a+")
     except OSError as error:
-        file.seek(0)
-        owner = file.read(32).strip()
-        file.close()
-        raise JournalError(
-            f"{path}: in use by another ctxbench (process {owner or 'unknown'}): wait for it, or stop it"
-        ) from error
-    file.truncate(0)
-    file.write(f"{os.getpid()}\n")
-    file.flush()
+        raise JournalError(f"{path / _LOCK}: cannot be written: {error.strerror}") from error
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(file)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            owner = file.read(32).strip().decode("ascii", "replace")
+            raise JournalError(
+                f"{path}: in use by another ctxbench (process {owner or 'unknown'}): wait for it, or stop it"
+            ) from error
+        try:
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n".encode())
+        except OSError as error:
+            raise JournalError(f"{path / _LOCK}: cannot be written: {error.strerror}; {_GO_ON}") from error
+        stack.pop_all()
     return file
 
 

@@ -95,6 +95,26 @@ def test_a_full_disk_costs_the_line_that_finds_no_room_and_none_before_or_after_
     assert list(read_entries(run)) == [event("one"), event("three")]
 
 
+def test_what_a_full_disk_leaves_of_a_new_run_directory_is_taken_as_new(tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    for room, what in ((0, r"\.lock"), (100, r"run\.json")):
+        with no_file_longer_than(room), pytest.raises(JournalError, match=rf"{what}: cannot be written"):
+            Journal.create(run, info())
+    (run / ".run.json.123.tmp").write_text("{")  # as a power cut leaves it
+    with Journal.create(run, info()) as journal:
+        journal.append(event("one"))
+    assert list(read_entries(run)) == [event("one")]
+
+
+@pytest.mark.parametrize("name", ["run.json", "journal.jsonl", "notes.txt", "scrapes/p.prom.gz"])
+def test_a_folder_that_holds_anything_else_is_no_new_run_directory(name: str, tmp_path: Path) -> None:
+    (tmp_path / "r" / "scrapes").mkdir(parents=True)
+    (tmp_path / "r" / name).write_text("x")
+    with pytest.raises(JournalError, match="this run directory exists"):
+        Journal.create(tmp_path / "r", info())
+    assert not (tmp_path / "r" / ".lock").exists()
+
+
 def test_a_torn_last_line_is_ignored_by_readers_and_cut_on_resume(tmp_path: Path) -> None:
     run = tmp_path / "r"
     with Journal.create(run, info()) as journal:

@@ -108,6 +108,9 @@ def test_a_follow_up_that_was_cut_off_goes_on_with_the_run(suite: Path, tmp_path
         == 0
     )
     run = only_run(tmp_path)
+    # An earlier attempt got no further than its folder: that must not stand in the way for ever.
+    (run / FOLLOW_UP / "scrapes").mkdir(parents=True)
+    (run / FOLLOW_UP / ".lock").touch()
 
     class Cut(Exception):
         pass
