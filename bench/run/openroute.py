@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -22,6 +22,7 @@ from bench.wire.machine import MachineLook
 
 _USUAL = "/metrics"
 _PROBE_TIMEOUT_S = 15.0
+_SHOWN_NAMES, _SHOWN_CHARS = 8, 100
 _METRICS_TIMEOUT_S = 30.0  # llama.cpp answers between two batches of a long prefill
 
 
@@ -135,29 +136,41 @@ async def connect(route: Route, client: Client) -> OpenRoute:
     )
 
 
-def _choose_model(route: Route, models: object) -> str:
-    data = models.get("data") if isinstance(models, Mapping) else None
+def models_in(answer: object) -> list[Mapping[str, Any]]:
+    """The entries of an answer of /v1/models that name a model; anything else in it is passed over."""
+    data = answer.get("data") if isinstance(answer, Mapping) else None
     entries = data if isinstance(data, list) else []
-    served = [
-        entry["id"] for entry in entries if isinstance(entry, Mapping) and isinstance(entry.get("id"), str)
-    ]
+    return [one for one in entries if isinstance(one, Mapping) and isinstance(one.get("id"), str)]
+
+
+def names_in(answer: object) -> list[str]:
+    """The names of the models that an answer of /v1/models lists."""
+    return [str(one["id"]) for one in models_in(answer)]
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """Some of the names, for a message of one line."""
+    return ", ".join(name[:_SHOWN_CHARS] for name in names[:_SHOWN_NAMES])
+
+
+def _choose_model(route: Route, models: object) -> str:
+    served = names_in(models)
     if not served:
         raise EngineError(f"route {route.name}: {route.base_url}/models lists no model; is base_url right?")
     if route.model is None:
         if len(served) > 1:
-            names = ", ".join(served[:8])
+            names = shown_names(served)
             raise EngineError(f"route {route.name}: several models are served ({names}); name one with model")
-        return str(served[0])
+        return served[0]
     if route.model not in served:
-        names = ", ".join(served[:8])
+        names = shown_names(served)
         raise EngineError(f"route {route.name}: model {route.model!r} is not served; served: {names}")
     return route.model
 
 
 def _only(models: object, model: str) -> dict[str, Any]:
     """The answer of /v1/models reduced to the entry of our model."""
-    assert isinstance(models, Mapping)  # noqa: S101 - _choose_model has seen to it
-    return {"data": [entry for entry in models["data"] if entry.get("id") == model]}
+    return {"data": [entry for entry in models_in(models) if entry["id"] == model]}
 
 
 class _Metrics(NamedTuple):

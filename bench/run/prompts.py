@@ -173,9 +173,9 @@ class _ServerCount:
         answer = self._post(version + path, body)
         usage = answer.get("usage") if isinstance(answer, Mapping) else None
         tokens = usage.get("prompt_tokens") if isinstance(usage, Mapping) else None
-        if not isinstance(tokens, int):
+        if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1:
             raise EngineError(
-                f"route {opened.route.name}: the server's answer has no usage.prompt_tokens; "
+                f"route {opened.route.name}: the server's answer has no usage.prompt_tokens that is a count; "
                 "no prompt length can be proven without it"
             )
         return tokens

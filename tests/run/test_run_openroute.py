@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from bench.errors import EngineError, SuiteError
@@ -137,3 +138,28 @@ def test_a_watch_of_a_named_engine_reads_its_page_too() -> None:
     assert watched_route(WatchOrder(url=""), "http://h/metrics", "vllm").base_url == "http://h/v1"
     with pytest.raises(SuiteError):
         metrics_address("h:8000", "trtllm")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        '["x", {"id": "glm"}]',
+        '[null, 3, [], {"id": 7}, {"id": null}, {"name": "other"}, {"id": "glm", "owned_by": "vllm"}]',
+    ],
+)
+def test_what_is_no_model_in_a_list_of_models_is_passed_over(data: str) -> None:
+    opened, _ = connected({"/v1/models": f'{{"data": {data}}}'}, engine="vllm")
+    assert (opened.model, opened.facts.model) == ("glm", "glm")
+
+
+@pytest.mark.parametrize("models", ["[]", "3", '{"data": {"id": "glm"}}', '{"data": ["glm", {"id": 1}]}'])
+def test_an_answer_that_lists_no_model_is_one_clear_line(models: str) -> None:
+    with pytest.raises(EngineError, match=r"/models lists no model; is base_url right\?$"):
+        connected({"/v1/models": models}, engine="vllm")
+
+
+def test_names_of_any_length_and_number_are_shown_in_short() -> None:
+    models = {"data": [{"id": f"{number}" * 5000} for number in range(9)]}
+    with pytest.raises(EngineError) as error:
+        connected({"/v1/models": msgspec.json.encode(models).decode()}, engine="vllm")
+    assert len(str(error.value)) < 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 import msgspec
 from msgspec import Struct
@@ -13,7 +13,7 @@ from bench.errors import EngineError
 from bench.records import Failure, Trial
 from bench.run.blame import is_servers_fault, means_later
 from bench.run.exchange import PATHS, body_of
-from bench.run.openroute import OpenRoute
+from bench.run.openroute import OpenRoute, names_in, shown_names
 from bench.run.preflight.probe import busy, tiny_prompt
 from bench.wire.client import finish
 from bench.wire.failures import StatusError
@@ -103,9 +103,8 @@ async def _counts_not(opened: OpenRoute) -> str | None:
 
 
 def _other_model(models: object, model: str) -> str | None:
-    data = models.get("data") if isinstance(models, Mapping) else None
-    names = [str(one.get("id")) for one in data if isinstance(one, Mapping)] if isinstance(data, list) else []
-    return None if not names or model in names else f"it serves {', '.join(names[:8])}, not {model}"
+    names = names_in(models)
+    return None if not names or model in names else f"it serves {shown_names(names)}, not {model}"
 
 
 async def _ask(opened: OpenRoute) -> Failure | None:

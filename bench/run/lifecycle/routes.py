@@ -24,6 +24,7 @@ from bench.plan.hooks import shown
 from bench.records import FromEnv, Route, RouteServer, Suite
 from bench.run.lifecycle.process import Identity, SecretFree, ServerProcess, Surroundings, identity
 from bench.run.lifecycle.serverlog import Tail, log_source
+from bench.run.openroute import names_in, shown_names
 from bench.wire.client import Client
 from bench.wire.failures import StatusError
 from bench.wire.logs import LogTail, parse_source
@@ -197,10 +198,10 @@ class Server:
                 hint = "; a command that starts it elsewhere needs down" if code == 0 else ""
                 raise EngineError(f"{where} {_ended(code)} before it was ready{hint}{process.last_lines()}")
             try:
-                names = _listed(await client.get_json("/models", timeout_s=_PROBE_S))
+                names = names_in(await client.get_json("/models", timeout_s=_PROBE_S))
                 if names and (self.route.model is None or self.route.model in names):
                     return
-                last = f"it serves {', '.join(names[:8]) or 'no model'}, not {self.route.model or 'any'}"
+                last = f"it serves {shown_names(names) or 'no model'}, not {self.route.model or 'any'}"
                 other_model_since = other_model_since or time.monotonic()
             except StatusError as error:
                 if error.status in (401, 403):
@@ -328,12 +329,6 @@ def _known(results: Path) -> Iterator[Kept]:
 
 def _ended(code: int) -> str:
     return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-
-
-def _listed(answer: object) -> list[str]:
-    data = answer.get("data") if isinstance(answer, dict) else None
-    entries = data if isinstance(data, list) else []
-    return [str(entry["id"]) for entry in entries if isinstance(entry, dict) and "id" in entry]
 
 
 async def _answers(base_url: str) -> bool:
