@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bench.analysis.watch.journal import Seen
     from bench.analysis.watch.totals import Totals
     from bench.run.status import Away, InFlight, Status
+    from bench.run.watch.order import WatchOrder
     from bench.run.watch.watcher import Hearer
 
 
@@ -67,8 +68,6 @@ def watch(
     from bench.analysis.watch.totals import Totals
     from bench.run.watch.kept import tell_again
     from bench.run.watch.order import WatchOrder
-    from bench.run.watch.watcher import watch as watch_server
-    from bench.wire.loop import run as run_loop
 
     totals = Totals()
     hearer = _hearer(totals, json)
@@ -89,6 +88,14 @@ def watch(
         insecure=insecure,
         exporters=exporter,
     )
+    _watch_live(order, hearer, totals)
+
+
+def _watch_live(order: WatchOrder, hearer: Hearer, totals: Totals) -> None:
+    """Watches until the order's end; leaves with exit code 130 after Ctrl-C."""
+    from bench.run.watch.watcher import watch as watch_server
+    from bench.wire.loop import run as run_loop
+
     try:
         run_loop(watch_server(order, hearer, totals))
     except KeyboardInterrupt:

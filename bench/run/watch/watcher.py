@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
 from msgspec import Struct, structs
@@ -62,28 +62,15 @@ async def watch(order: WatchOrder, hearer: Hearer, totals: Totals) -> None:
     to be of several servers, `SuiteError` for an order that is wrong, and `JournalError` when its
     directory exists or cannot be made.
     """
-    address = metrics_address(order.url, order.engine)
-    if order.out is not None and order.out.exists():
-        raise JournalError(f"{order.out}: it exists already; give --out a directory that is yet to be made")
-    if order.engine is not None and order.engine not in WATCHABLE:
-        raise SuiteError(f"--engine {order.engine[:40]!r}: one of {', '.join(WATCHABLE)}")
-    exporters_of(order.exporters)
+    address = _checked(order)
     log = LogWatch(order.log) if order.log else None
     origin = address.removesuffix("/metrics")
     async with Client(
         origin, api_key=key_of(order), ca_file=order.ca_file, insecure=order.insecure
     ) as client:
         dialect, facts = await _meet(client, address, order.engine)
-        hearer.note(f"watching {dialect.name} at {address} every {order.every_s:g} s; Ctrl-C ends it")
-        if dialect.name == "llamacpp":
-            hearer.note(
-                "llama.cpp resets its two throughput gauges whenever its page is read: other readers of "
-                "this page see them for shorter spans meanwhile"
-            )
-            if order.log is None:
-                hearer.note(
-                    "llama.cpp's metrics tell no TTFT: --log of a server started with --verbosity 4 does"
-                )
+        for text in _first_words(order, dialect, address):
+            hearer.note(text)
 
         async def look() -> tuple[Scrape, str | None]:
             return await scrape(client, address, dialect, timeout_s=_TIMEOUT_S)
@@ -262,6 +249,29 @@ class Watcher:
 
 
 # --- the small parts --------------------------------------------------------------------------------
+
+
+def _checked(order: WatchOrder) -> str:
+    """The address of the metrics page. Raises what `watch` raises before it asks any server."""
+    address = metrics_address(order.url, order.engine)
+    if order.out is not None and order.out.exists():
+        raise JournalError(f"{order.out}: it exists already; give --out a directory that is yet to be made")
+    if order.engine is not None and order.engine not in WATCHABLE:
+        raise SuiteError(f"--engine {order.engine[:40]!r}: one of {', '.join(WATCHABLE)}")
+    exporters_of(order.exporters)
+    return address
+
+
+def _first_words(order: WatchOrder, dialect: Dialect, address: str) -> Iterator[str]:
+    """What is watched, and what to know of its engine."""
+    yield f"watching {dialect.name} at {address} every {order.every_s:g} s; Ctrl-C ends it"
+    if dialect.name == "llamacpp":
+        yield (
+            "llama.cpp resets its two throughput gauges whenever its page is read: other readers of "
+            "this page see them for shorter spans meanwhile"
+        )
+        if order.log is None:
+            yield "llama.cpp's metrics tell no TTFT: --log of a server started with --verbosity 4 does"
 
 
 def _telling(source: str, look: MachineLook, note: Callable[[str], None]) -> MachineLook:
