@@ -15,7 +15,8 @@ from bench.masking import hide
 from bench.records import Endpoint, Exchange, Failure, PromptRecipe, Purpose, Timeouts, Trial
 from bench.wire.failures import of_status, redacted
 from bench.wire.recorder import Recorder
-from bench.wire.stream import BODY_LIMIT, Answer, StreamDecoder
+from bench.wire.said import BODY_LIMIT
+from bench.wire.stream import Answer, StreamDecoder
 
 _SLICE = 32 * 1024  # bytes decoded between two looks at the sockets: about 0.3 ms
 _SIP = 1024  # bytes decoded to see whether there is text among them

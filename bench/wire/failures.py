@@ -19,7 +19,7 @@ from bench.masking import hide
 from bench.records import Failure
 from bench.wire.http1 import FramingError
 from bench.wire.recorder import TooLarge
-from bench.wire.stream import BODY_LIMIT, error_text, short
+from bench.wire.said import BODY_LIMIT, error_text, short
 
 _PROXY_STATUS = 407
 _WANTS_USER = "wants a user and password: are they in its address, http://user:password@host:port, and right?"

@@ -186,18 +186,21 @@ class Recorder:
 
     def unframe(self, most: int | None = None) -> None:
         """Take the framing off what has come, or off the first `most` bytes of it (and a read more)."""
+        feed = self._dechunker.feed if self._dechunker else None
+        stamps, sizes, reads = self.read_ns, self.read_bytes, self.reads
         for now_ns, data in self._next(most):
             try:
-                body = self._dechunker.feed(data) if self._dechunker else data
+                body = feed(data) if feed else data
             except FramingError as error:
                 self.broken = error
             if self.broken is not None:
                 return
             if body:
-                self.read_ns.append(now_ns)
-                self.read_bytes.append(len(body))
-                self.reads.append((now_ns, body))
-                self._waiting += len(body)
+                size = len(body)
+                stamps.append(now_ns)
+                sizes.append(size)
+                reads.append((now_ns, body))
+                self._waiting += size
 
     def take(self, most: int | None = None) -> list[tuple[int, bytes]]:
         """Body reads that were not taken yet; with `most`, about that many bytes of them."""
@@ -217,10 +220,11 @@ class Recorder:
         if most is not None:
             count = min(count, bisect_left(self._ends, self._from + most) + 1)
         reads = []
-        start = self._from
+        start = following = self._from
         for now_ns, end in zip(self._stamps[:count], self._ends[:count], strict=True):
-            first, block = self._block_of(start)
-            reads.append((now_ns, bytes(memoryview(block)[start - first : end - first])))
+            if start >= following:
+                first, view, following = self._block_of(start)
+            reads.append((now_ns, view[start - first : end - first].tobytes()))
             start = end
         if reads:
             self._quiet_ns = reads[-1][0]
@@ -229,11 +233,14 @@ class Recorder:
         del self._stamps[:count], self._ends[:count]
         return reads
 
-    def _block_of(self, place: int) -> tuple[int, bytearray]:
-        """The block with that place; those before it are given back."""
+    def _block_of(self, place: int) -> tuple[int, memoryview, int]:
+        """The block with that place: the place of its first byte, the block, and the place behind its end;
+        those before it are given back."""
         while len(self._held) > 1 and place >= self._held[1][0]:
             self._blocks.give(self._held.pop(0)[1])
-        return self._held[0]
+        first, block = self._held[0]
+        following = self._held[1][0] if len(self._held) > 1 else first + len(block)
+        return first, memoryview(block), following
 
     def _open(self, block: bytearray) -> None:
         self._start = self.size

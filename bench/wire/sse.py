@@ -50,9 +50,6 @@ class SseParser:
     def feed(self, data: bytes) -> list[SseEvent]:
         """The events that `data` completes, in order."""
         inside = self._is_inside_an_event()
-        if not inside and _is_one_event(data):
-            self._first = False
-            return [SseEvent("", data[6:-2].decode("utf-8", "replace"))]
         events: list[SseEvent] = []
         if inside:
             # Up to the end of that event line by line; what follows is often of the plain kind.
@@ -68,6 +65,20 @@ class SseParser:
             events += self._feed(whole) if plain is None else plain
             data = data[end:]
         return events + self._feed(data) if data else events
+
+    def whole_event(self, data: bytes) -> bytes | None:
+        """The payload, when `data` is one plain event and nothing else, as most reads of a paced stream are.
+        `None`: it is not. It need not be fed then: to this parser it makes no difference."""
+        if (
+            data.startswith(b"data: ")
+            and data.find(b"\n") == len(data) - 2
+            and data.endswith(b"\n")
+            and b"\r" not in data
+            and not self._is_inside_an_event()
+        ):
+            self._first = False
+            return data[6:-2]
+        return None
 
     def _is_inside_an_event(self) -> bool:
         return bool(self._tail or self._data or self._event or self._skip_lf)
@@ -151,13 +162,3 @@ class SseParser:
         self._data = []
         self._event = b""
         return SseEvent(event, data.decode("utf-8", "replace"), complete)
-
-
-def _is_one_event(data: bytes) -> bool:
-    """Whether `data` is a single plain event and nothing else, as most reads of a paced stream are."""
-    return (
-        data.startswith(b"data: ")
-        and data.find(b"\n") == len(data) - 2
-        and data.endswith(b"\n")
-        and b"\r" not in data
-    )

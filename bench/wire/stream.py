@@ -9,20 +9,25 @@ engine it is.
 from __future__ import annotations
 
 from array import array
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from bench.records import Chunks, Endpoint, Failure, Usage
+from bench.wire.completion import (
+    DECODE_ERRORS,
+    Choice,
+    Event,
+    count,
+    flatten,
+    parses,
+    read_event,
+    read_piece,
+    usage_of,
+)
+from bench.wire.said import BODY_LIMIT, error_text, short
 from bench.wire.sse import SseEvent, SseParser
-
-BODY_LIMIT = 64 * 1024
-"""Characters of a server's words that are kept with a failure."""
-_REPORTED_LIMIT = 512  # numbers kept of one reply; no server sends a tenth of it
-_LARGEST_COUNT = 2**53
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -44,33 +49,6 @@ class Answer(Struct, frozen=True, kw_only=True):
     """`error_event`, `malformed`, `truncated` or `no_tokens`; the first two win over the others."""
     notes: tuple[str, ...] = ()
     """Oddities that are no failure, in words."""
-
-
-# What an event may hold. Everything that servers fill differently is `Any` and looked at in code:
-# a null, a list or a string in an unexpected place must not lose the event.
-class _Delta(Struct, gc=False):
-    content: Any = None
-    reasoning: Any = None
-    reasoning_content: Any = None
-    tool_calls: Any = None
-
-
-class _Choice(Struct, gc=False):
-    delta: _Delta | None = None
-    text: Any = None
-    finish_reason: Any = None
-
-
-class _Event(Struct, gc=False):
-    choices: list[_Choice] | None = None
-    usage: Any = None
-    error: Any = None
-    timings: Any = None
-    metrics: Any = None
-    sglext: Any = None
-
-
-_decode_event = msgspec.json.Decoder(_Event).decode
 
 
 def decode(reads: Iterable[tuple[int, bytes]], endpoint: Endpoint) -> Answer:
@@ -127,6 +105,10 @@ class StreamDecoder:
         """Take one read, stamped `at_ns` nanoseconds after `sent`."""
         if not self._events and len(self._head) < BODY_LIMIT:
             self._head += data[:BODY_LIMIT]
+        alone = None if self._done else self._parser.whole_event(data)
+        if alone is not None and self._piece(at_ns, alone):
+            self._events += 1
+            return
         events = self._parser.feed(data)
         if events:
             self._events += len(events)
@@ -137,12 +119,12 @@ class StreamDecoder:
         last = self._at[-1] if self._at else 0
         for event in self._parser.close():
             # Cut off in the middle, or only the last blank line forgotten? The text itself tells.
-            if event.data.strip() == "[DONE]" or _parses(event.data):
+            if event.data.strip() == "[DONE]" or parses(event.data):
                 self._events += 1
                 self._take(last, [event])
             else:
                 self._note("an event was cut off by the end of the stream")
-        usage = _usage(self._usage)
+        usage = usage_of(self._usage)
         if self._parser.comments:
             self._note("comment lines (keep-alive)", self._parser.comments)
         return Answer(
@@ -159,37 +141,55 @@ class StreamDecoder:
             finish_reason=self._finish,
             done=self._done,
             usage=usage,
-            reported=_flatten(self._reported),
+            reported=flatten(self._reported),
             failure=self._failure or self._verdict(usage),
             notes=tuple(f"{what}: {n}" if n > 1 else what for what, n in self._ignored.items()),
         )
 
     def _take(self, at_ns: int, events: list[SseEvent]) -> None:
-        """The loop over all events of a stream: nearly all of them carry one piece of text, perhaps with
-        the usage so far, and are dealt with on the spot. `_other` would give the same for them, at twice
-        the cost.
-        """
-        text, chars, at, kinds = self._text, self._chars, self._at, self._kinds
         for event in events:
+            if not event.event and not self._done and self._piece(at_ns, event.data):
+                continue
             try:
-                parsed = None if self._done else _decode_event(event.data)
-            except (msgspec.DecodeError, RecursionError):
+                parsed = None if self._done else read_event(event.data)
+            except DECODE_ERRORS:
                 self._no_json(event)
                 continue
-            content = None if parsed is None or event.event else _only_text(parsed)
-            if parsed is None or content is None:
-                self._other(at_ns, event, parsed)
-            else:
-                text.append(content)
-                chars.append(len(content))
-                at.append(at_ns)
-                kinds += b"c"
-                usage = parsed.usage
-                if usage is not None:
-                    self._usage = usage
-                    self._count_so_far(usage, len(content))
+            self._other(at_ns, event, parsed)
 
-    def _other(self, at_ns: int, event: SseEvent, parsed: _Event | None) -> None:
+    def _piece(self, at_ns: int, data: bytes | str) -> bool:
+        """Takes what nearly every event of a stream is, a piece of text, perhaps with the usage so far.
+        `False`: it is something else, or more. `_other` would give the same, at twice the cost."""
+        try:
+            event = read_piece(data)
+        except DECODE_ERRORS:
+            return False
+        choice = event.choices[0]
+        delta = choice.delta
+        if delta is None:
+            text, thought = choice.text, None
+        else:
+            text, thought = delta.content, delta.reasoning or delta.reasoning_content
+        if text and not thought:
+            self._text.append(text)
+            self._chars.append(len(text))
+            self._kinds += b"c"
+        elif thought and not text:
+            self._reasoning.append(thought)
+            self._chars.append(len(thought))
+            self._kinds += b"r"
+        else:
+            return False
+        self._at.append(at_ns)
+        usage = event.usage
+        if usage is not None:
+            self._usage = usage
+            if usage.completion_tokens is not None:
+                self._counts = True
+                self._tokens.append(usage.completion_tokens)
+        return True
+
+    def _other(self, at_ns: int, event: SseEvent, parsed: Event | None) -> None:
         if parsed is None:
             self._note("events after [DONE] were ignored")
         elif event.event == "error" or parsed.error is not None:
@@ -206,10 +206,10 @@ class StreamDecoder:
         elif event.event == "error":
             self._fail("error_event", f"the server sent an error inside the stream: {short(data)}", data)
         elif event.event in ("", "message"):
-            what = "no completion" if _parses(data) else "no JSON"
+            what = "no completion" if parses(data) else "no JSON"
             self._fail("malformed", f"the server sent an event that is {what}: {short(data)}", data)
 
-    def _completion(self, at_ns: int, parsed: _Event, data: str) -> None:
+    def _completion(self, at_ns: int, parsed: Event, data: str) -> None:
         usage = parsed.usage
         if usage is not None:
             self._usage = usage
@@ -224,13 +224,13 @@ class StreamDecoder:
         elif choices is None and usage is None and not told:
             self._fail("malformed", f"the server sent an event that is no completion: {short(data)}", data)
 
-    def _keep_reported(self, parsed: _Event) -> None:
+    def _keep_reported(self, parsed: Event) -> None:
         for name in ("timings", "metrics", "sglext"):
             value = getattr(parsed, name)
             if value is not None:
                 self._reported[name] = value
 
-    def _choice(self, at_ns: int, choice: _Choice, usage: Any) -> None:
+    def _choice(self, at_ns: int, choice: Choice, usage: Any) -> None:
         delta = choice.delta
         content = choice.text if delta is None else delta.content
         kind, chars = b"e", 0
@@ -254,7 +254,7 @@ class StreamDecoder:
 
     def _count_so_far(self, usage: Any, chars: int) -> None:
         """What the server says it has generated up to and with the chunk that was taken last."""
-        so_far = _count(usage.get("completion_tokens")) if isinstance(usage, dict) else None
+        so_far = count(usage.get("completion_tokens")) if isinstance(usage, dict) else None
         if so_far is not None:
             self._counts = True
             self._tokens.append(so_far)
@@ -294,32 +294,11 @@ class StreamDecoder:
             self._ignored[what] = self._ignored.get(what, 0) + count
 
 
-def _only_text(event: _Event) -> str | None:
-    """The text of an event that has one choice and carries nothing else that is read, but for usage;
-    else `None`."""
-    choices = event.choices
-    if not choices or len(choices) != 1:
-        return None
-    choice = choices[0]
-    delta = choice.delta
-    if choice.finish_reason is not None:
-        return None
-    if not (event.error is event.timings is event.metrics is event.sglext is None):
-        return None
-    if delta is None:
-        content = choice.text
-    elif delta.reasoning is delta.reasoning_content is delta.tool_calls is None:
-        content = delta.content
-    else:
-        return None
-    return content if type(content) is str and content else None
-
-
 def _not_a_stream(body: bytes) -> Failure:
     text = body.decode("utf-8", "replace")
     try:
-        error = _decode_event(text).error
-    except (msgspec.DecodeError, RecursionError):
+        error = read_event(text).error
+    except DECODE_ERRORS:
         error = None
     if error is not None:
         return Failure(kind="error_event", message=_error_message(error, text), body=text)
@@ -327,76 +306,5 @@ def _not_a_stream(body: bytes) -> Failure:
     return Failure(kind="malformed", message=message, body=text)
 
 
-def error_text(body: str) -> str:
-    """The sentence inside an error body of any server, or the start of the body itself."""
-    try:
-        found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
-        return short(body)
-    if isinstance(found, dict):
-        inner = found.get("error", found)
-        for value in (inner.get("message") if isinstance(inner, dict) else inner, found.get("message")):
-            if isinstance(value, str) and value.strip():
-                return short(value)
-        detail = found.get("detail")
-        if isinstance(detail, str):
-            return short(detail)
-    return short(body)
-
-
 def _error_message(error: Any, data: str) -> str:
     return f"the server sent an error inside the stream: {error_text(data) if error else short(data)}"
-
-
-def short(text: str, limit: int = 300) -> str:
-    """One printable line, however long or binary `text` is."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * limit]).split())
-    return line if len(line) <= limit else line[:limit] + " ..."
-
-
-def _parses(data: str) -> bool:
-    try:
-        msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return True
-
-
-def _count(value: Any) -> int | None:
-    """A token count, or `None` for what cannot be one."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_COUNT:
-        return value
-    return None
-
-
-def _usage(raw: Any) -> Usage | None:
-    if not isinstance(raw, dict):
-        return None
-    prompt = raw.get("prompt_tokens_details")
-    completion = raw.get("completion_tokens_details")
-    cached = prompt.get("cached_tokens") if isinstance(prompt, dict) else raw.get("cached_tokens")
-    reasoning = completion.get("reasoning_tokens") if isinstance(completion, dict) else None
-    return Usage(
-        prompt_tokens=_count(raw.get("prompt_tokens")),
-        completion_tokens=_count(raw.get("completion_tokens")),
-        cached_tokens=_count(cached),
-        reasoning_tokens=_count(reasoning),
-    )
-
-
-def _flatten(tree: dict[str, Any]) -> dict[str, float]:
-    """Numbers of nested objects and lists under dotted names; everything else is left out."""
-    flat: dict[str, float] = {}
-    open_items = deque(tree.items())
-    while open_items and len(flat) < _REPORTED_LIMIT:
-        name, value = open_items.popleft()
-        children: Sequence[tuple[Any, Any]] = ()
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            if abs(value) <= 1e300:
-                flat[name] = float(value)
-        elif isinstance(value, dict):
-            children = list(value.items())[:_REPORTED_LIMIT]
-        elif isinstance(value, list) and len(value) <= 64:
-            children = list(enumerate(value))
-        open_items.extend((f"{name}.{key}", child) for key, child in children)
-    return flat

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from bench.records import Endpoint
-from bench.wire.stream import Answer, decode, error_text
+from bench.wire.said import error_text
+from bench.wire.stream import Answer, decode
 
 STREAMS = Path(__file__).resolve().parent.parent / "recordings" / "streams"
 

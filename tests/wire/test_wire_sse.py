@@ -182,3 +182,27 @@ def test_the_events_are_those_of_the_standard_read_line_by_line(stream: bytes) -
         elif name == "event":
             kind = value
     assert [(e.event, e.data) for e in parse(stream) if e.complete] == expected
+
+
+@given(
+    st.lists(st.sampled_from([b"data: ", b"data:", b"x", b"\n", b"\n\n", b"\r", b"\xef\xbb\xbf", b"\xff"]))
+)
+def test_an_event_that_is_seen_whole_is_the_one_that_feeding_it_would_give(pieces: list[bytes]) -> None:
+    read = b"".join(pieces)
+    parser = SseParser()
+    payload = parser.whole_event(read)
+    fed = SseParser().feed(read)
+    if payload is not None:
+        assert fed == [SseEvent("", payload.decode("utf-8", "replace"))]
+        behind = b"\xef\xbb\xbfdata: y\n\n"  # a byte order mark counts at the very beginning alone
+        assert parser.feed(behind) == []
+
+
+def test_most_reads_of_a_paced_stream_are_seen_whole_and_others_never() -> None:
+    assert SseParser().whole_event(b'data: {"a": 1}\n\n') == b'{"a": 1}'
+    two_lines = (b"data: a\ndata: b\n\n", b"data: a\rdata: b\n\n", b"data: a\r\n\n")
+    for other in (b"", b"data: a\n", b"data: a\n\ndata: b\n\n", b"data: a\r\n\r\n", *two_lines):
+        assert SseParser().whole_event(other) is None
+    inside = SseParser()
+    inside.feed(b"data: a\n")
+    assert inside.whole_event(b"data: b\n\n") is None

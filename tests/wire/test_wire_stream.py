@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.records import Failure, Usage
-from bench.wire.stream import BODY_LIMIT, Answer, StreamDecoder, decode, error_text
+from bench.wire.said import BODY_LIMIT, error_text
+from bench.wire.stream import Answer, StreamDecoder, decode
 
 
 def sse(*objects: object) -> bytes:
@@ -321,3 +322,69 @@ def test_decoding_in_portions_is_decoding_at_once(cuts: list[int]) -> None:
     for a, b in itertools.pairwise(places):
         decoder.feed(0, stream[a:b])
     assert decoder.finish() == decode([(0, stream)], "chat")
+
+
+# What stands in the fields of an event: mostly what servers send, now and then anything.
+ODD: st.SearchStrategy[object] = st.sampled_from(
+    [None, "", "a", "\u732b", 0, 7, -1, 2.5, True, [], {}, [{}], {"x": 1}, 2**60]
+)
+WORD = st.sampled_from(["a", " b", "\u732b", "", None]) | ODD
+NUMBER = st.integers(0, 9) | ODD
+FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "content": WORD,
+        "reasoning": WORD,
+        "reasoning_content": WORD,
+        "tool_calls": st.sampled_from([None, [], [{"function": {"arguments": "{}"}}]]) | ODD,
+        "role": ODD,
+    },
+)
+CHOICE = st.fixed_dictionaries(
+    {},
+    optional={"delta": FIELDS | ODD, "text": WORD, "finish_reason": st.sampled_from([None, "stop"]) | ODD},
+)
+USAGE = st.fixed_dictionaries(
+    {},
+    optional={
+        "prompt_tokens": NUMBER,
+        "completion_tokens": NUMBER,
+        "cached_tokens": NUMBER,
+        "prompt_tokens_details": st.fixed_dictionaries({"cached_tokens": NUMBER}) | ODD,
+        "completion_tokens_details": st.fixed_dictionaries({"reasoning_tokens": NUMBER}) | ODD,
+    },
+)
+EVENT = st.fixed_dictionaries(
+    {"choices": st.lists(CHOICE, min_size=1, max_size=2) | ODD},
+    optional={"usage": USAGE | ODD, "error": ODD, "timings": ODD, "metrics": ODD, "sglext": ODD},
+)
+PIECE = st.builds(lambda text: delta(content=text), st.sampled_from(["a", " b"]))
+
+
+class LongWay(StreamDecoder):
+    """Looks at every field of every event."""
+
+    def _piece(self, at_ns: int, data: bytes | str) -> bool:
+        return False
+
+
+@given(st.lists(EVENT | PIECE, max_size=5), st.sampled_from([[STOP, "[DONE]"], ["[DONE]"], []]))
+def test_the_short_way_through_an_event_tells_the_same_as_the_long_one(
+    events: list[object], end: list[object]
+) -> None:
+    for endpoint in ("chat", "completions"):
+        for reads in ([sse(*events, *end)], [sse(one) for one in (*events, *end)]):
+            short, long = StreamDecoder(endpoint), LongWay(endpoint)
+            for number, read in enumerate(reads):
+                short.feed(number, read)
+                long.feed(number, read)
+            assert short.finish() == long.finish()
+
+
+def test_the_short_way_is_taken_for_plain_pieces_and_for_nothing_else() -> None:
+    taken = StreamDecoder("chat")._piece
+    usage = {"prompt_tokens": 5, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 4}}
+    plain = [delta(content="a"), delta(reasoning="a"), {**delta(content="a", role=None), "usage": usage}]
+    assert all(taken(0, json.dumps(one)) for one in plain)
+    other = [ROLE, STOP, delta(content="a", reasoning="b"), {**delta(content="a"), "timings": {"x": 1}}]
+    assert not any(taken(0, json.dumps(one)) for one in other)
