@@ -50,13 +50,13 @@ def test_a_run_is_resumed_from_another_folder_than_it_was_begun_in(suites: Path,
         plain = f"""corpus = "synthetic"\ntokenizer = '{TOKENIZER}'\n"""
         assert plain in text
         (suites / "s.toml").write_text(text.replace(plain, RELATIVE))
-        begun = ctxbench_here(["run", "s.toml", "--results", str(tmp_path / "r"), "-q"], suites)
+        begun = ctxbench_here(["run", "s.toml", "--results", str(tmp_path / "r"), "--no-report"], suites)
         assert begun.returncode == 0, begun.stderr
         run = only_run(tmp_path / "r")
         assert read_info(run).folder == str(suites)
         cut_after_the_first_exchange(run)
         (suites / "finished.txt").unlink()
-        done = ctxbench_here(["run", "--resume", str(run), "-q"], elsewhere)
+        done = ctxbench_here(["run", "--resume", str(run), "--no-report"], elsewhere)
     assert done.returncode == 0, done.stderr
     assert len(events(run, "session")) == 2
     sent = [one for one in read_entries(run) if isinstance(one, Exchange)]
