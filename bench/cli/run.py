@@ -88,8 +88,10 @@ def run(
 
         ctxbench run prompts/suites/laptop.toml
     """
+    from bench.cli.threads import numpy_alone
     from bench.errors import SuiteError
 
+    numpy_alone()
     follow = _follow_up(verify_crossover, verify_budget, force=force)
     if resume is not None:
         if route or dry_run:
