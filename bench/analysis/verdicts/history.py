@@ -11,6 +11,9 @@ from bench.engines.base import Dialect
 from bench.records import Exchange, Measurement, Scrape
 
 
+_Key = tuple[str, str | None]
+
+
 class _Prompt:
     """One prompt of the run: when it was computed, and what came of it."""
 
@@ -26,7 +29,7 @@ class RouteHistory:
     """The memory of one route: prompts seen, usual TTFTs, process starts, number of restarts."""
 
     def __init__(self) -> None:
-        self._prompts: dict[str, _Prompt] = {}
+        self._prompts: dict[_Key, _Prompt] = {}
         self._ttfts: dict[int | str, list[float]] = {}  # by tier, or chat; in order of size
         self._starts: list[float] = []
         self._epoch = 0
@@ -43,7 +46,7 @@ class RouteHistory:
         """What the judges of this exchange may know; call `observe` first."""
         change, detail = self.change_within(exchange, dialect)
         turn_before = exchange.prompt.follows
-        cold = self._prompts.get(turn_before or exchange.prompt.sha256)
+        cold = self._prompts.get(_key(exchange, turn_before))
         if turn_before is not None:  # it was another prompt: its times and text say nothing of this one
             return History(
                 cold_seen=cold is not None,
@@ -82,7 +85,7 @@ class RouteHistory:
         self.turn_page(exchange, restarted=restarted)
         if exchange.trial.condition == "replay":
             return
-        prompt = self._prompts.setdefault(exchange.prompt.sha256, _Prompt())
+        prompt = self._prompts.setdefault(_key(exchange), _Prompt())
         if exchange.failure is not None:
             return
         prompt.succeeded, prompt.epoch, prompt.tokens = True, epoch, exchange.prompt.tokens
@@ -102,7 +105,7 @@ class RouteHistory:
             self.turn_page(member, restarted=restarted and member is members[0])
             if member.trial.condition == "replay":
                 continue
-            prompt = self._prompts.setdefault(member.prompt.sha256, _Prompt())
+            prompt = self._prompts.setdefault(_key(member), _Prompt())
             if member.failure is None:
                 prompt.succeeded, prompt.epoch = True, epoch
                 prompt.text = member.reasoning + member.text
@@ -110,7 +113,7 @@ class RouteHistory:
     def primed(self, exchange: Exchange) -> None:
         """The prompt is in the cache again, whatever became of its cold exchange."""
         if exchange.failure is None:
-            prompt = self._prompts.setdefault(exchange.prompt.sha256, _Prompt())
+            prompt = self._prompts.setdefault(_key(exchange), _Prompt())
             prompt.succeeded, prompt.epoch, prompt.tokens = True, self._epoch, exchange.prompt.tokens
 
     def turn_page(self, exchange: Exchange, *, restarted: bool) -> None:
@@ -130,6 +133,12 @@ class RouteHistory:
     def _old_starts(self) -> frozenset[float]:
         """Process starts seen before the present one."""
         return frozenset(self._starts[:-1])
+
+
+def _key(exchange: Exchange, sha256: str | None = None) -> _Key:
+    """Which prompt it is to a prefix cache: its hash (or that of the turn before it) and its `cache_salt`,
+    behind which equal texts are others."""
+    return sha256 or exchange.prompt.sha256, exchange.prompt.cache_salt
 
 
 def _kind(exchange: Exchange) -> int | str:
