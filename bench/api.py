@@ -26,7 +26,7 @@ from bench.analysis.decisions.crossover import crossovers, one_way
 from bench.analysis.decisions.verified import Verified, verified
 from bench.analysis.decisions.winner import WinnerMap, winner_map
 from bench.analysis.statistics.arrival import arrival
-from bench.analysis.statistics.cells import default_base
+from bench.analysis.statistics.cells import default_base, labelled
 from bench.analysis.statistics.chats import chats, planned_turns
 from bench.analysis.statistics.compare import compare
 from bench.analysis.statistics.curves import Arrival, curve_key
@@ -50,6 +50,7 @@ from bench.records import (
     Scrape,
     Summary,
 )
+from bench.report.labels import labelled_routes
 from bench.resources import LARGEST_TABLE, read_text
 
 if TYPE_CHECKING:
@@ -133,7 +134,10 @@ class Run:
 
         Raises `SuiteError` when no route is called `base`.
         """
-        return compare(self.measurements, base or default_base(self.info.suite.routes, self.measurements))
+        if base is None:
+            rows = labelled(self.measurements)
+            base = default_base(labelled_routes([self.info], rows), rows)
+        return compare(self.measurements, base)
 
     def crossovers(self, base: str | None = None) -> list[Crossover]:
         """From which output length on each route beats `base`; every pair both ways without one.

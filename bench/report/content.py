@@ -24,6 +24,7 @@ from bench.records import (
 )
 from bench.report.detail import Detail
 from bench.report.gaps import GapCounts
+from bench.report.labels import Labels, labelled_routes, labels_of
 from bench.report.run_pass import Run, RunPass
 
 if TYPE_CHECKING:
@@ -74,13 +75,17 @@ class Content(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def routes(self) -> tuple[str, ...]:
-        """Route names in the order of the suites: the order of colours in every plot."""
+        """Labels of routes in the order of the suites: the order of colours in every plot."""
         if self.palette:
             return self.palette
-        planned = [route.name for run in self.runs for route in run.info.suite.routes]
-        measured = {measurement.route for measurement in self.everything}
-        names = [name for name in dict.fromkeys(planned) if name in measured]
-        return (*names, *sorted(measured - set(names)))
+        planned = labelled_routes([run.info for run in self.runs], self.everything)
+        names = dict.fromkeys(route.name for route in planned)
+        return (*names, *sorted({one.route for one in self.everything} - names.keys()))
+
+    @cached_property
+    def labels(self) -> Labels:
+        """The names under which the routes of each run stand here."""
+        return labels_of(self.everything)
 
     @cached_property
     def everything(self) -> tuple[Measurement, ...]:
@@ -168,8 +173,8 @@ def collect(paths: Sequence[Path], base: str | None = None, reuse: Reuse | None 
     content = assemble(
         runs=tuple(one.run() for one in passes),
         measurements=measurements,
-        details=tuple(detail for one in passes for detail in one.details),
-        gaps=GapCounts.merge(one.gaps for one in passes),
+        details=_labelled([detail for one in passes for detail in one.details], measurements),
+        gaps=_gaps(passes, measurements),
         curves={key: curve for one in passes for key, curve in one.curves.items()},
         base=base,
         reuse=reuse,
@@ -206,7 +211,7 @@ def assemble(
     from bench.analysis.statistics.summary import summarise
 
     found, measurements = measurements, tuple(alone(measurements))
-    routes = [route for run in runs for route in run.info.suite.routes]
+    routes = labelled_routes([run.info for run in runs], found)
     asked, base = asked or Asked(), base or default_base(routes, measurements)
     several = len({m.route for m in measurements}) > 1
     return Content(
@@ -273,4 +278,25 @@ def _named(measurements: list[Measurement]) -> tuple[Measurement, ...]:
     return tuple(
         msgspec.structs.replace(one, route=other.route, tier=other.tier)
         for one, other in zip(measurements, renamed(measurements), strict=True)
+    )
+
+
+def _labelled(details: Sequence[Detail], measurements: Sequence[Measurement]) -> tuple[Detail, ...]:
+    """Details under the route names of their measurements."""
+    names = {(one.source, one.trial_id, one.attempt): one.route for one in measurements}
+    found = [(one, names.get((one.source, one.trial_id, one.attempt), one.route)) for one in details]
+    return tuple(
+        one if name == one.route else msgspec.structs.replace(one, route=name) for one, name in found
+    )
+
+
+def _gaps(passes: Sequence[RunPass], measurements: Sequence[Measurement]) -> dict[str, GapCounts]:
+    """The gaps of all runs under the route names of their measurements."""
+    known = {(one.source, one.route) for one in measurements}
+    return GapCounts.merge(
+        {
+            name if (one.source, name) in known else f"{one.source}:{name}": counts
+            for name, counts in one.gaps.items()
+        }
+        for one in passes
     )

@@ -15,6 +15,7 @@ from bench.analysis.statistics.answers import Divergence, Equivalence, NeedleSco
 from bench.records import Chat, Comparison, Condition, Crossover, Failure, Level, Measurement, Reason, Summary
 from bench.report.content import Content
 from bench.report.escape import csv_text, visible
+from bench.report.labels import labels_for
 from bench.report.load import ClientLine, MachineLine, client_lines, machine_lines
 
 SUMMARY_SCHEMA = 1
@@ -156,9 +157,10 @@ def table(content: Content) -> Table:
 def _of_speculation(content: Content) -> Table:
     """Method and k that the suite declares for the route of each row."""
     declared = {
-        route.name: route.speculation
+        label: route.speculation
         for run in content.runs
         for route in run.info.suite.routes
+        for label in labels_for(content.labels, run.info, route.name)
         if route.speculation is not None
     }
     found = [declared.get(one.route) for one in content.everything]

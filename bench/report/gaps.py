@@ -28,6 +28,18 @@ class GapCounts:
         """Gaps in each bin."""
         return np.diff(self.below, prepend=0, append=self.total)
 
+    @classmethod
+    def of(cls, chunks: Chunks) -> Self:
+        """The gaps between the text chunks of one stream."""
+        one = cls()
+        one.add(chunks)
+        return one
+
+    def join(self, other: Self) -> None:
+        """Counts those of another, too."""
+        self.below += other.below
+        self.total += other.total
+
     def add(self, chunks: Chunks) -> None:
         """Counts the gaps between the text chunks of one stream."""
         # Some hundred borders among gaps in order are found faster than each gap among the borders.
@@ -40,7 +52,5 @@ class GapCounts:
         merged: dict[str, Self] = {}
         for part in parts:
             for route, counts in part.items():
-                whole = merged.setdefault(route, cls())
-                whole.below += counts.below
-                whole.total += counts.total
+                merged.setdefault(route, cls()).join(counts)
         return merged

@@ -72,6 +72,8 @@ class RunPass:
         self._alone: dict[tuple[str, int], Exchange] = {}  # sent alone, and not measured yet: one or two
         self.details: list[Detail] = []
         self.gaps: dict[str, GapCounts] = {}
+        """By the route's name, with `(fallback)` where that was seen: the label within this run."""
+        self._gaps: dict[tuple[str, int], GapCounts] = {}  # of what is not measured yet
         self.curves: dict[tuple[str, str, int], Arrival] = {}
         self.tasks: dict[str, str] = {}
         self.answers: dict[Key, Answer] = {}
@@ -79,6 +81,7 @@ class RunPass:
         self.measurements: list[Measurement] = []
         for one in measure_all(self._info, self._watch(entries)):
             self.measurements.append(one)
+            self._keep_gaps(one)
             exchange = self._alone.pop((one.trial_id, one.attempt), None)
             if exchange is not None:
                 self._keep_curve(one, exchange)
@@ -127,10 +130,23 @@ class RunPass:
                 if entry.trial.turn:
                     yield entry
                     continue
-                self.gaps.setdefault(entry.trial.route, GapCounts()).add(entry.chunks)
+                self._gaps[entry.trial.id, entry.attempt] = GapCounts.of(entry.chunks)
                 if entry.wave is None:
                     self._alone[entry.trial.id, entry.attempt] = entry
             yield entry
+
+    def _keep_gaps(self, one: Measurement) -> None:
+        """Adds the gaps of what was just measured to those of its route."""
+        from bench.analysis.statistics.cells import renamed
+
+        counts = self._gaps.pop((one.trial_id, one.attempt), None)
+        if counts is not None:
+            self.gaps.setdefault(renamed([one])[0].route, GapCounts()).join(counts)
+
+    @property
+    def source(self) -> str:
+        """What its measurements name as their source."""
+        return self._info.id
 
     def _keep_curve(self, one: Measurement, exchange: Exchange) -> None:
         """The arrival curve of what was just measured, thinned where it is very long."""

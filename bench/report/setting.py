@@ -5,6 +5,7 @@ from __future__ import annotations
 from bench.records import Route, RunInfo, ServerFacts
 from bench.report import sources
 from bench.report.content import Content
+from bench.report.labels import shown_name
 from bench.report.quantities import MISSING
 from bench.report.told import Told
 
@@ -16,7 +17,8 @@ def setting_rows(content: Content) -> tuple[list[str], list[list[str]]]:
     names = list(dict.fromkeys(name for column in columns for name in column))
     missing = Told(MISSING, sources.UNTOLD)
     rows = [[name, *(column.get(name, missing) for column in columns)] for name in names]
-    return ["", *(route.name for _, route in pairs)], [row for row in rows if set(row[1:]) != {MISSING}]
+    names_shown = [shown_name(content.labels, info, route.name) for info, route in pairs]
+    return ["", *names_shown], [row for row in rows if set(row[1:]) != {MISSING}]
 
 
 def told_facts(facts: ServerFacts) -> dict[str, str]:

@@ -7,14 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from statistics import median
 
-from bench.analysis.decisions.claims import counted, hedge
+from bench.analysis.decisions.claims import counted, hedge, many
 from bench.analysis.decisions.verified import sentence
+from bench.analysis.statistics.cells import merged_tiers
 from bench.analysis.statistics.prefill import PrefillLaw
-from bench.records import Crossover, Measurement, Reason
+from bench.records import Crossover, Measurement, Reason, RunInfo
 from bench.records.events import TOKENIZED
 from bench.report import sources
 from bench.report.content import Content, called
 from bench.report.escape import visible
+from bench.report.labels import labels_for, shown_name
 from bench.report.levels import concurrency_line
 from bench.report.limit import limit_lines
 from bench.report.quantities import QUANTITIES, significant, write
@@ -169,23 +171,29 @@ def tokenisation_lines(content: Content) -> list[str]:
     for run in content.runs:
         for route, one in run.info.tokenizers.items():
             size = f"{one.vocabulary:,} tokens" if one.vocabulary else "vocabulary unknown"
-            line = f"{route}: {one.kind} {one.name}, {size}, sha256 {one.sha256[:12]}"
+            name = shown_name(content.labels, run.info, route)
+            line = f"{name}: {one.kind} {one.name}, {size}, sha256 {one.sha256[:12]}"
             lines.append(Told(line, sources.TOKENIZER))
-        lines.extend(_tokenize_line(event.data, content) for event in run.events if event.name == TOKENIZED)
+        lines.extend(
+            _tokenize_line(event.data, run.info, content) for event in run.events if event.name == TOKENIZED
+        )
     return lines
 
 
-def _tokenize_line(data: Mapping[str, object], content: Content) -> str:
+def _tokenize_line(data: Mapping[str, object], info: RunInfo, content: Content) -> str:
     """How fast the server's own /tokenize is, and what share of TTFT that would be."""
     route, tier, tokens, seconds = (data.get(key) for key in ("route", "tier", "tokens", "seconds"))
     if not (isinstance(tokens, int | float) and isinstance(seconds, int | float) and seconds > 0):
         return f"{route}, {tier} tokens: the timing of /tokenize is damaged"
-    line = f"{route}: its /tokenize takes {significant(seconds, 3)} s for {tokens:,.0f} tokens "
+    labels = labels_for(content.labels, info, str(route))
+    name = shown_name(content.labels, info, str(route))
+    line = f"{name}: its /tokenize takes {significant(seconds, 3)} s for {tokens:,.0f} tokens "
     line += f"({significant(tokens / seconds, 3)} tok/s)"
     shares = [
         _beside(seconds, summary.estimates["ttft_s"].value, f"TTFT of {called(summary)}")
         for summary in content.summaries
-        if (summary.route, summary.tier) == (route, tier)
+        if summary.route in labels
+        and summary.tier == tier
         and summary.condition in ("cold", "replay")
         and "ttft_s" in summary.estimates
     ]
@@ -240,16 +248,7 @@ def boundary_lines(content: Content) -> list[str]:
     outputs = [one.output_tokens for one in valid if one.output_tokens]
     if not prompts:
         return ["No valid measurement: nothing is claimed."]
-    limits = [
-        facts.max_model_len
-        for run in content.runs
-        for facts in run.info.facts.values()
-        if facts.max_model_len
-    ]
-    line = f"Tested up to {max(prompts):,} prompt tokens"
-    if limits:
-        line += f", {max(prompts) / max(limits) * 100:.0f}% of the served limit of {max(limits):,}"
-    lines.append(line + "; nothing was measured above.")
+    lines.append(_tested_line(content, valid))
     if outputs:
         lines.append(f"Longest output: {max(outputs):,} tokens; longer ones are extrapolated.")
     counts = [(cell.texts, len(cell.valid)) for cell in content.cells if cell.valid]
@@ -261,6 +260,33 @@ def boundary_lines(content: Content) -> list[str]:
         )
     lines.append(concurrency_line(content))
     return [Told(line, sources.BOUNDARY) for line in lines]
+
+
+def _tested_line(content: Content, valid: Sequence[Measurement]) -> str:
+    """The longest prompt beside the limit of the server that had it; route by route where these differ."""
+    limits = {
+        label: facts.max_model_len
+        for run in content.runs
+        for route, facts in run.info.facts.items()
+        for label in labels_for(content.labels, run.info, route)
+    }
+    longest: dict[str, int] = {}
+    for one in valid:
+        longest[one.route] = max(longest.get(one.route, 0), one.prompt_tokens or 0)
+    near = merged_tiers(longest.values())  # templates of servers differ by some tokens
+    groups: dict[tuple[int, int | None], list[str]] = {}
+    for route in content.routes:
+        if longest.get(route):
+            groups.setdefault((near[longest[route]], limits.get(route)), []).append(route)
+    parts = []
+    for (_, limit), routes in groups.items():
+        most = max(longest[route] for route in routes)
+        text = f"{most:,} prompt tokens"
+        if limit:
+            text += f", {most / limit * 100:.0f}% of the served limit of {limit:,}"
+        names = f" ({', '.join(visible(route, 60) for route in routes)})" if len(groups) > 1 else ""
+        parts.append(text + names)
+    return f"Tested up to {'; '.join(parts)}; nothing was measured above."
 
 
 def warning_lines(content: Content) -> list[str]:
@@ -306,14 +332,23 @@ def laws(content: Content) -> list[PrefillLaw]:
 def state_line(run: Run, measurements: Sequence[Measurement]) -> str:
     """How complete the run is, in one sentence."""
     own = [one for one in measurements if one.source in {"", run.info.id}]
-    done = {one.trial_id for one in own if one.verdict.valid}
-    invalid = sum(not one.verdict.valid for one in own)
-    line = f"{len(done)} of {len(run.info.plan)} planned trials measured and valid"
-    if invalid:
-        line += f"; {invalid} measurement{'s' if invalid > 1 else ''} excluded"
-    if len(done) + invalid < len(run.info.plan):
+    valid = {one.trial_id for one in own if one.verdict.valid}
+    invalid = [one for one in own if not one.verdict.valid]
+    excluded = [one for one in invalid if not _cut_off(one)]
+    line = f"{len(valid)} of {len(run.info.plan)} planned trials measured and valid"
+    if excluded:
+        line += f"; {many(len(excluded), 'measurement')} excluded"
+    if len(excluded) < len(invalid):
+        line += f"; {len(invalid) - len(excluded)} cut off"
+    if {trial.id for trial in run.info.plan} - valid - {one.trial_id for one in excluded}:
         line += "; the rest is not measured yet (ctxbench run --resume does it)"
     return Told(line + ".", sources.STATE)
+
+
+def _cut_off(one: Measurement) -> bool:
+    """Whether Ctrl-C ended it or a request of its wave: it is sent again when the run is resumed."""
+    ended = one.failure is not None and one.failure.kind == "cancelled"
+    return ended or any(reason.id == "wave_incomplete" for reason in one.verdict.reasons)
 
 
 def harness_line(run: Run) -> str | None:

@@ -10,7 +10,6 @@ from bench.analysis.verdicts.continuity import change_between
 from bench.engines.base import Dialect
 from bench.records import Exchange, Measurement, Scrape
 
-
 _Key = tuple[str, str | None]
 
 
