@@ -13,7 +13,7 @@ from bench.prompting.compose import Prompt
 from bench.records import Trial
 from bench.run.progress import Progress
 from bench.wire.client import Client, Prepared, Raw
-from bench.wire.exchange import Onlooker
+from bench.wire.exchange import SLICE_BESIDE, Onlooker, decode
 
 T = TypeVar("T")
 
@@ -50,13 +50,19 @@ async def release(
     """
     progress.together, progress.with_text, progress.bytes_read = len(prepared), 0, 0
     sizes = [0] * len(prepared)
+    left = len(prepared)
+
+    async def exchanged(place: int, one: Prepared) -> Raw:
+        nonlocal left
+        onlooker = _onlooker(progress, sizes, place)
+        raw = await client.exchange(one, keep_cancelled=keep_cancelled, onlooker=onlooker)
+        left -= 1
+        if left:  # else all of a wave would wait for decoding in the end; its last one does
+            await uncut(decode(raw, one, slice_bytes=SLICE_BESIDE))
+        return raw
+
     at_ns = time.monotonic_ns()
-    tasks = [
-        asyncio.create_task(
-            client.exchange(one, keep_cancelled=keep_cancelled, onlooker=_onlooker(progress, sizes, place))
-        )
-        for place, one in enumerate(prepared)
-    ]
+    tasks = [asyncio.create_task(exchanged(place, one)) for place, one in enumerate(prepared)]
     try:
         await asyncio.wait(tasks)
     except asyncio.CancelledError:
