@@ -185,7 +185,7 @@ def comparison(one: Comparison, content: Content) -> str:
     test = f"p = {one.p_value:.2g} ({one.test})." if one.p_value is not None else ""
     parts = [
         f"{quantity.label} of {one.route} / of {one.base}, medians.",
-        "The trials share prompts." if one.paired else "",
+        "Compared text by text." if one.paired else "",
         quantity.definition,
         spread(one.ratio),
         test,
