@@ -131,12 +131,16 @@ def test_what_was_cut_off_is_left_and_not_excluded() -> None:
 
 
 def test_an_attempt_that_was_repeated_stands_for_no_other_trial() -> None:
+    """Four planned, two of them valid at the second attempt, two never sent."""
     rows = samples.measurements()[:2]
     bad = Verdict(valid=False, reasons=(Reason(id="replay_missed"),))
-    again = structs.replace(rows[1], attempt=2)
-    first = structs.replace(rows[1], verdict=bad)
-    assert "2 of 4" in state(4, rows[0], first, again) and "--resume" in state(4, rows[0], first, again)
-    assert "1 of 2" in state(2, rows[0], first) and "--resume" not in state(2, rows[0], first)
+    first = [structs.replace(one, verdict=bad) for one in rows]
+    again = [structs.replace(one, attempt=2) for one in rows]
+    line = state(4, *first, *again)
+    assert line.startswith("2 of 4 planned trials measured and valid; 2 measurements excluded")
+    assert "--resume" in line
+    done = state(2, rows[0], first[1])
+    assert done.startswith("1 of 2") and "--resume" not in done
 
 
 def state(planned: int, *rows: bench.records.Measurement) -> str:
