@@ -50,7 +50,8 @@ from bench.records import (
     Scrape,
     Summary,
 )
-from bench.report.labels import labelled_routes
+from bench.report.labels import labelled_routes, under_labels
+from bench.report.rows import Table, measurement_table
 from bench.resources import LARGEST_TABLE, read_text
 
 if TYPE_CHECKING:
@@ -168,8 +169,8 @@ class Run:
         return prefill_laws(self.measurements)
 
     def frame(self) -> pd.DataFrame:
-        """All measurements as a DataFrame; missing numbers are NA."""
-        return frame(self.measurements)
+        """All measurements as a DataFrame: measurements.csv of this run, column for column; missing is NA."""
+        return _framed(measurement_table(under_labels(self.measurements), [self.info]))
 
 
 def load(path: str | Path) -> Run:
@@ -207,19 +208,22 @@ def load_table(path: str | Path) -> list[Measurement]:
 
 
 def frame(records: Iterable[Struct]) -> pd.DataFrame:
-    """Any records (measurements, summaries, crossovers, ...) as a DataFrame, a row each.
+    """Any records (measurements, summaries, crossovers, ...) as a DataFrame, a row each; missing is NA.
 
-    An estimate becomes its value and `_low`, `_high`, `_samples` columns; a verdict its fields;
-    missing is NA. Summaries get a column per quantity.
+    Measurements have the columns of measurements.csv; what only a suite knows of their routes
+    (`speculation`, `num_speculative_tokens`) is in `Run.frame`. Of other records an estimate becomes its
+    value and `_low`, `_high`, `_samples` columns, and summaries get a column per quantity.
 
     >>> run = load("tests/data/run-small")
     >>> table = frame(run.summary()).set_index(["route", "tier", "condition"])
     >>> f'{table.loc[("mtp4", 1024, "cold"), "acceptance"]:.2f}'
     '0.75'
     """
-    import pandas as pd
-
-    return pd.DataFrame([_flat(record) for record in records]).convert_dtypes()
+    rows = list(records)
+    found = [row for row in rows if isinstance(row, Measurement)]
+    if rows and len(found) == len(rows):
+        return _framed(measurement_table(found))
+    return _framed([_flat(record) for record in rows])
 
 
 def figure(
@@ -261,6 +265,12 @@ def write_report(run: str | Path, *, plots: bool = True) -> list[Path]:
     return write(Path(run), plots=plots)
 
 
+def _framed(made: Table | list[dict[str, Any]]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(made).convert_dtypes()
+
+
 def _flat(record: Struct) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for name, value in structs.asdict(record).items():
@@ -269,18 +279,6 @@ def _flat(record: Struct) -> dict[str, Any]:
                 row |= _spread(quantity, estimate)
         elif isinstance(value, Estimate):
             row |= _spread(name, value)
-        elif name == "verdict" and isinstance(value, Struct):
-            row |= {
-                "valid": getattr(value, "valid", None),
-                "reasons": " ".join(reason.id for reason in getattr(value, "reasons", ())),
-                "warnings": " ".join(reason.id for reason in getattr(value, "warnings", ())),
-                "condition_held": getattr(value, "reuse", None),
-                "speculation_seen": getattr(value, "speculation", None),
-            }
-        elif name == "window":
-            continue  # of a whole wave: see `levels`
-        elif name == "failure":
-            row[name] = value.kind if value is not None else None
         else:
             row[name] = value
     return row

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import doctest
+import io
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from msgspec import structs
 
@@ -14,6 +17,9 @@ import bench
 import bench.api
 from bench.errors import JournalError, SuiteError
 from bench.journal import Journal
+from bench.report import export
+from bench.report.content import collect
+from bench.report.rows import columns
 
 ROOT = Path(__file__).parents[1]
 SMALL = ROOT / "tests" / "data" / "run-small"
@@ -94,6 +100,29 @@ def test_a_frame_has_a_row_per_record_and_na_where_missing() -> None:
     summary = bench.frame(run.summary())
     assert {"ttft_s", "ttft_s_low", "ttft_s_high", "ttft_s_samples"} <= set(summary.columns)
     assert not bench.frame([]).size
+
+
+def test_the_frame_of_a_run_is_its_csv_column_for_column() -> None:
+    run = bench.load(SMALL)
+    expected = export.table(collect([SMALL]))
+    table = run.frame()
+    assert list(table.columns) == next(csv.reader(io.StringIO(export.measurements_csv(collect([SMALL])))))
+    for name, values in expected.items():
+        assert [None if pd.isna(value) else value for value in table[name]] == values, name
+    assert set(table.loc[table.route == "mtp4", "num_speculative_tokens"]) == {4}
+
+
+def test_frames_of_measurements_have_one_list_of_columns() -> None:
+    published = bench.load_table(ROOT / "results" / "published" / "qwen3.8-27b-v100.csv")
+    frames = [bench.frame(published), bench.load(SMALL).frame(), bench.frame(bench.load(SMALL).measurements)]
+    assert all(tuple(table.columns) == columns() for table in frames)
+
+
+def test_the_frame_of_a_run_without_a_trial_has_its_columns(tmp_path: Path) -> None:
+    with Journal.create(tmp_path / "run", bench.load(SMALL).info):
+        pass
+    table = bench.load(tmp_path / "run").frame()
+    assert tuple(table.columns) == columns() and not len(table)
 
 
 def test_frames_of_crossovers_carry_their_limits() -> None:

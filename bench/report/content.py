@@ -24,7 +24,7 @@ from bench.records import (
 )
 from bench.report.detail import Detail
 from bench.report.gaps import GapCounts
-from bench.report.labels import Labels, labelled_routes, labels_of
+from bench.report.labels import Labels, labelled_routes, labels_of, under_labels
 from bench.report.run_pass import Run, RunPass
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def collect(paths: Sequence[Path], base: str | None = None, reuse: Reuse | None 
     of `reuse`.
     """
     passes = [RunPass(path) for path in paths]
-    measurements = _named([m for one in passes for m in one.measurements])
+    measurements = under_labels([m for one in passes for m in one.measurements])
     content = assemble(
         runs=tuple(one.run() for one in passes),
         measurements=measurements,
@@ -265,19 +265,6 @@ def _cells(content: Content) -> list[Cell]:
             cell.summary.first_replay is False,
             place.get(cell.summary.route, len(place)),
         ),
-    )
-
-
-def _named(measurements: list[Measurement]) -> tuple[Measurement, ...]:
-    """The measurements under the names that the statistics give them: see `analysis/statistics/cells.py`.
-
-    The source is kept, unlike there: details are found by it.
-    """
-    from bench.analysis.statistics.cells import renamed
-
-    return tuple(
-        msgspec.structs.replace(one, route=other.route, tier=other.tier)
-        for one, other in zip(measurements, renamed(measurements), strict=True)
     )
 
 

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
 from importlib.util import find_spec
-from operator import attrgetter
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from bench.analysis.statistics.answers import Divergence, Equivalence, NeedleScore
-from bench.records import Chat, Comparison, Condition, Crossover, Failure, Level, Measurement, Reason, Summary
+from bench.records import Chat, Comparison, Condition, Crossover, Level, Summary
 from bench.report.content import Content
-from bench.report.escape import csv_text, visible
-from bench.report.labels import labels_for
+from bench.report.escape import csv_text
 from bench.report.load import ClientLine, MachineLine, client_lines, machine_lines
+from bench.report.rows import Table, measurement_table
 
 SUMMARY_SCHEMA = 1
 """Version of summary.json; docs/schema/summary-1.json describes it."""
 
-LEADING = (
-    "trial_id", "route", "condition", "prompt_tokens", "output_tokens", "ttft_s", "total_s",
-    "speculation", "num_speculative_tokens", "drafts", "draft_tokens", "accepted_tokens",
-    "prefix_queries", "prefix_hits", "valid", "reasons",
-)  # fmt: skip
-"""Columns that `ctxbench import` knows, and those that a reader looks for first."""
-
-_NESTED = {"sources", "absent", "failure", "verdict", "acceptance_per_position", "window"}
 _TRUTH = {True: "true", False: "false"}
 _QUOTED = re.compile(r'[",\r\n]')
 
@@ -109,65 +99,9 @@ class SummaryFile(Struct, frozen=True, kw_only=True):
     """How this client kept up; empty where no exchange tells of it."""
 
 
-@cache
-def columns() -> tuple[str, ...]:
-    """The columns of measurements.csv, in order."""
-    rest = [name for name in Measurement.__struct_fields__ if name not in {*LEADING, *_NESTED}]
-    return (
-        *LEADING,
-        *rest,
-        "acceptance_per_position",
-        "failure",
-        "figures",
-        "warnings",
-        "condition_held",
-        "speculation_seen",
-        "witnesses",
-        "missing",
-    )
-
-
-Table = dict[str, list[Any]]
-"""Column -> its values, a row each; missing is `None`."""
-
-
 def table(content: Content) -> Table:
-    """All measurements as flat columns, in run order."""
-    rows = content.everything
-    plain = [name for name in Measurement.__struct_fields__ if name not in _NESTED]
-    made: Table = {name: list(map(attrgetter(name), rows)) for name in plain}
-    made |= _of_speculation(content)
-    made |= {
-        "prefix_queries": [one.prompt_tokens if one.cached_tokens is not None else None for one in rows],
-        "prefix_hits": made["cached_tokens"],
-        "valid": [one.verdict.valid for one in rows],
-        "reasons": ["; ".join(reason.id for reason in one.verdict.reasons) or None for one in rows],
-        "figures": [_figures(one.verdict.reasons) for one in rows],
-        "warnings": ["; ".join(reason.id for reason in one.verdict.warnings) or None for one in rows],
-        "condition_held": [one.verdict.reuse for one in rows],
-        "speculation_seen": [one.verdict.speculation for one in rows],
-        "acceptance_per_position": [_positions(one.acceptance_per_position) for one in rows],
-        "failure": [_failure(one.failure) for one in rows],
-        "witnesses": [_pairs(tuple(one.sources.items())) for one in rows],
-        "missing": [_pairs(tuple(one.absent.items())) for one in rows],
-    }
-    return {name: made[name] for name in columns()}
-
-
-def _of_speculation(content: Content) -> Table:
-    """Method and k that the suite declares for the route of each row."""
-    declared = {
-        label: route.speculation
-        for run in content.runs
-        for route in run.info.suite.routes
-        for label in labels_for(content.labels, run.info, route.name)
-        if route.speculation is not None
-    }
-    found = [declared.get(one.route) for one in content.everything]
-    return {
-        "speculation": [one.method if one is not None else None for one in found],
-        "num_speculative_tokens": [one.num_speculative_tokens if one is not None else None for one in found],
-    }
+    """All measurements of a report as flat columns, in run order."""
+    return measurement_table(content.everything, [run.info for run in content.runs])
 
 
 def measurements_csv(content: Content, made: Table | None = None) -> str:
@@ -293,21 +227,3 @@ def _csv_cell(value: str | bool | int | None) -> str:
         return str(value)
     text = csv_text(value)
     return '"' + text.replace('"', '""') + '"' if _QUOTED.search(text) else text
-
-
-def _positions(shares: tuple[float, ...] | None) -> str | None:
-    return " ".join(f"{share:.6g}" for share in shares) if shares else None
-
-
-def _failure(failure: Failure | None) -> str | None:
-    return f"{failure.kind}: {visible(failure.message)}" if failure is not None else None
-
-
-def _figures(reasons: tuple[Reason, ...]) -> str | None:
-    """The figures of an exclusion."""
-    return "; ".join(visible(reason.detail, 200) for reason in reasons if reason.detail) or None
-
-
-@lru_cache(maxsize=1024)  # rows of a run mostly have the same
-def _pairs(items: tuple[tuple[str, str], ...]) -> str | None:
-    return "; ".join(f"{key}: {visible(value, 200)}" for key, value in sorted(items)) or None

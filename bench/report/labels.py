@@ -7,15 +7,26 @@ name (facts, declared speculation, details, gaps) finds its measurements here, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import structs
 
-from bench.analysis.statistics.cells import plain_route
+from bench.analysis.statistics.cells import plain_route, renamed
 from bench.records import Measurement, Route, RunInfo
 
 Labels = Mapping[tuple[str, str], tuple[str, ...]]
 """(source, the route's own name) -> its labels, that without `(fallback)` first."""
+
+
+def under_labels(measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
+    """The measurements under the names that the statistics give them: see `analysis/statistics/cells.py`.
+
+    The source is kept, unlike there: details are found by it.
+    """
+    return tuple(
+        structs.replace(one, route=other.route, tier=other.tier)
+        for one, other in zip(measurements, renamed(measurements), strict=True)
+    )
 
 
 def own_name(one: Measurement) -> str:

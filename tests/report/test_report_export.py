@@ -14,6 +14,7 @@ import report_samples as samples
 
 from bench.analysis.decisions.baseline import read_table
 from bench.report import export
+from bench.report.rows import columns
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / f"summary-{export.SUMMARY_SCHEMA}.json"
 
@@ -54,10 +55,10 @@ def test_texts_are_quoted_as_the_csv_module_quotes_them() -> None:
 
 
 def test_every_measured_field_has_a_column() -> None:
-    names = set(export.columns())
+    names = set(columns())
     nested = {"sources", "absent", "verdict", "window"}
     assert set(samples.measurements()[0].__struct_fields__) - nested <= names
-    assert len(names) == len(export.columns())
+    assert len(names) == len(columns())
 
 
 def test_the_published_schema_is_the_one_of_the_code() -> None:
