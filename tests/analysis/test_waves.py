@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 from analysis_cases import exchange, ids, page, run
-from wave_cases import measured, pages, wave, with_start
+from wave_cases import SEC, measured, pages, wave, with_start
 
 from bench.analysis.statistics.cells import alone, labelled, sound, usable
 from bench.analysis.statistics.summary import summarise
 from bench.analysis.verdicts.measure import Measurer, measure_all
-from bench.records import Failure, Samples, ServerFacts, Speculation, Usage
+from bench.records import Chunks, Failure, Samples, ServerFacts, Speculation, Usage
 
 MTP = Speculation(method="mtp", num_speculative_tokens=4)
 
@@ -33,6 +33,19 @@ def test_counts_of_a_wave_stand_in_its_window_and_clocks_in_each_request() -> No
     # The second is sent 2 ms after the release; its 64th token comes 63 gaps of 10 ms after the first.
     assert window.span_s == pytest.approx(0.002 + 1.5 + 0.63)
     assert (first.concurrency, first.stream, second.stream) == (2, 1, 2)
+
+
+def test_a_wave_lasts_until_its_last_request_is_over_answered_or_not() -> None:
+    failure = Failure(kind="idle_timeout", message="nothing came")
+    given_up = {"failure": failure, "chunks": Chunks(), "ended_ns": 9 * SEC}
+    refused = {**given_up, "ended_ns": 5_000_000}
+    spans = []
+    for members in ([{}, refused], [{}, given_up], [refused, refused]):
+        window = measured(wave(2, members=members))[0].window
+        assert window is not None
+        spans.append(window.span_s)
+    # sent 1 and 2 ms after the release; an answer takes 1 s and 63 gaps of 10 ms
+    assert spans == pytest.approx([0.001 + 1.63, 0.002 + 9, 0.002 + 0.005])
 
 
 def test_nothing_is_known_of_a_wave_before_its_last_request_is_in() -> None:

@@ -146,11 +146,16 @@ def window_of(
     )
 
 
-def _span_s(members: Sequence[Exchange], measured: Sequence[Measurement]) -> float | None:
-    """From the release to the end of the last answer; `None` where one has no end."""
-    ends = [
-        (member.sent_ns - member.wave.released_ns) / 1e9 + one.total_s
+def _span_s(members: Sequence[Exchange], measured: Sequence[Measurement]) -> float:
+    """From the release to the end of the last request: of its answer, or of the wait for one."""
+    return max(
+        (member.sent_ns - member.wave.released_ns) / 1e9 + _over_s(member, one)
         for member, one in zip(members, measured, strict=True)
-        if member.wave is not None and one.total_s is not None
-    ]
-    return max(ends) if len(ends) == len(members) else None
+        if member.wave is not None
+    )
+
+
+def _over_s(member: Exchange, one: Measurement) -> float:
+    if one.total_s is None or member.failure is not None:
+        return member.ended_ns / 1e9
+    return one.total_s
