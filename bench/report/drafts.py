@@ -52,7 +52,7 @@ def _row(cell: Cell, several_tasks: bool) -> tuple[str, ...]:
         Told(f"{cell.summary.tier:,}", sources.PLANNED),
         Told(place, sources.CONDITION),
         Told(
-            f"{np.median(texts.column('drafts')):,.0f}",
+            f"{texts.middle('drafts'):,.0f}",
             f"Verification steps with a draft. {seen} Witness: {sources.COUNTERS}.",
         ),
         _median(texts, "acceptance", seen),
@@ -64,12 +64,10 @@ def _row(cell: Cell, several_tasks: bool) -> tuple[str, ...]:
 
 
 def _median(texts: Texts, key: str, seen: str) -> str:
-    values = texts.column(key)
-    if not values.size:
+    value = texts.middle(key)
+    if value is None:
         return MISSING
-    return Told(
-        sources.written(float(np.median(values)), key), sources.measured(tuple(texts.rows), key, seen)
-    )
+    return Told(sources.written(value, key), sources.measured(tuple(texts.rows), key, seen))
 
 
 def _per_chunk(texts: Texts) -> str:

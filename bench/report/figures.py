@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from bench.analysis.statistics.texts import Texts
 from bench.records import Crossover, Measurement
 from bench.report import style
 from bench.report.choice import spans
@@ -27,6 +28,21 @@ MANY_POINTS = 300
 MOST_TICKS = 8
 MOST_CROSSINGS = 4
 """Crossovers marked in one panel."""
+
+
+class Line(NamedTuple):
+    """The total latency of one route over output tokens, by its medians over prompt texts."""
+
+    ttft_s: float
+    tpot_s: float
+    first: float
+    """Tokens in the first chunk."""
+    longest: int
+    """The longest output measured, in tokens."""
+
+    def at(self, outputs: Any) -> Any:
+        """Seconds until the last of so many output tokens, a number or an array of them."""
+        return self.ttft_s + (outputs - self.first) * self.tpot_s
 
 
 def total_latency(content: Content) -> Figure | None:
@@ -48,7 +64,7 @@ def total_latency(content: Content) -> Figure | None:
 
 def _latency_panel(axis: Axes, content: Content, tier: int) -> None:
     lines = _lines(content, tier)
-    measured = max(longest for *_, longest in lines.values())
+    measured = max(line.longest for line in lines.values())
     found = [one for one in content.crossovers if (one.tier, one.condition) == (tier, "cold")]
     crossings = [one for one in found if one.status == "crosses" and one.output_tokens]
     if len(crossings) > MOST_CROSSINGS:  # those that change which route is fastest
@@ -57,13 +73,13 @@ def _latency_panel(axis: Axes, content: Content, tier: int) -> None:
     near = [one.output_tokens for one in crossings if one.output_tokens and one.output_tokens < 30 * measured]
     reach = max([1.25 * measured, *(1.5 * place for place in near)])
     look = style.looks(content.routes)
-    for route, (ttft, tpot, longest) in lines.items():
+    for route, line in lines.items():
         color = look[route].color
-        inside = np.array([1.0, longest])
-        beyond = np.array([longest, reach])
-        axis.plot(inside, ttft + (inside - 1) * tpot, color=color)
-        axis.plot(beyond, ttft + (beyond - 1) * tpot, color=color, linestyle=(0, (4, 2)), linewidth=1.3)
-        axis.plot([longest], [ttft + (longest - 1) * tpot], color=color, marker=look[route].marker)
+        inside = np.array([line.first, line.longest])
+        beyond = np.array([line.longest, reach])
+        axis.plot(inside, line.at(inside), color=color)
+        axis.plot(beyond, line.at(beyond), color=color, linestyle=(0, (4, 2)), linewidth=1.3)
+        axis.plot([line.longest], [line.at(line.longest)], color=color, marker=look[route].marker)
     shown = sorted((one.output_tokens, index) for index, one in enumerate(crossings) if one.output_tokens)
     for turn, (place, index) in enumerate(shown):
         if place <= reach:
@@ -80,15 +96,14 @@ def _latency_panel(axis: Axes, content: Content, tier: int) -> None:
 def _mark_crossing(
     axis: Axes,
     one: Crossover,
-    lines: dict[str, tuple[float, float, int]],
+    lines: dict[str, Line],
     at_axis: tuple[float, float] | None,
 ) -> None:
     """A ring, a band for the spread and the figure: left of the ring or, without room there, `at_axis`."""
     place = one.output_tokens
     if place is None or one.route not in lines:
         return
-    ttft, tpot, _ = lines[one.route]
-    height = ttft + (place - 1) * tpot
+    height = lines[one.route].at(place)
     if one.low is not None and one.high is not None:
         axis.axvspan(one.low, one.high, color=style.NOTE, alpha=0.18, linewidth=0)
     axis.plot([place], [height], marker="o", markersize=8, markerfacecolor="none", color=style.INK)
@@ -159,7 +174,7 @@ def _by_state(axis: Axes, content: Content, points: Sequence[Measurement], field
 
 
 def _medians(axis: Axes, points: Sequence[Measurement], field: str, look: style.Look, state: State) -> None:
-    """Every trial as a faint point, medians of the tiers joined."""
+    """Every trial as a faint point; medians of the tiers over prompt texts, as in the tables, joined."""
     grouped: dict[int, list[Measurement]] = {}
     for one in points:
         grouped.setdefault(one.tier, []).append(one)
@@ -168,7 +183,7 @@ def _medians(axis: Axes, points: Sequence[Measurement], field: str, look: style.
     hollow = state == "replay"
     face = style.PAPER if hollow else look.color
     tiers = sorted(grouped)
-    middles = [float(np.median([getattr(m, field) for m in grouped[tier]])) for tier in tiers]
+    middles = [float(np.median(Texts(grouped[tier]).column(field))) for tier in tiers]
     dots(
         axis,
         [(m.prompt_tokens or m.tier, getattr(m, field)) for m in points],
@@ -200,16 +215,16 @@ def tiers_of(content: Content) -> list[int]:
     return sorted({one.tier for one in valid_of(content)})
 
 
-def _lines(content: Content, tier: int) -> dict[str, tuple[float, float, int]]:
-    """Route -> TTFT, time per token (medians over cold and salted) and the longest output measured."""
+def _lines(content: Content, tier: int) -> dict[str, Line]:
+    """Of each route that has one, its line over cold and salted prompts of a tier."""
     found = {}
     for route in content.routes:
         own = [m for m in valid_of(content) if m.route == route and m.tier == tier and state_of(m) == "cold"]
-        starts = [m.ttft_s for m in own if m.ttft_s is not None]
-        steps = [m.tpot_s for m in own if m.tpot_s is not None]
-        outputs = [m.output_tokens for m in own if m.output_tokens]
-        if starts and steps and outputs:
-            found[route] = (float(np.median(starts)), float(np.median(steps)), max(outputs))
+        texts = Texts(own)
+        start, step, first = map(texts.middle, ("ttft_s", "tpot_s", "first_chunk_tokens"))
+        longest = max((m.output_tokens or 0 for m in own), default=0)
+        if start is not None and step is not None and first is not None and longest:
+            found[route] = Line(start, step, first, longest)
     return found
 
 

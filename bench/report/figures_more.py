@@ -15,7 +15,7 @@ from bench.analysis.statistics.texts import Texts
 from bench.analysis.verdicts.counters import conditional_acceptance
 from bench.records import Measurement
 from bench.report import style
-from bench.report.content import Content
+from bench.report.content import Cell, Content
 from bench.report.drafts import position_shares
 from bench.report.figures import (
     add_legend,
@@ -45,11 +45,7 @@ def acceptance(content: Content) -> Figure | None:
         own = [m for m in drafted if m.route == route]
         _positions(left, [m for m in own if m.tier == longest], look[route])
         by_tier = {tier: [m for m in own if m.tier == tier] for tier in tiers_of(content)}
-        shown = [
-            (tier, float(np.median(Texts(rows).column("acceptance"))))
-            for tier, rows in by_tier.items()
-            if rows
-        ]
+        shown = [(tier, Texts(rows).middle("acceptance")) for tier, rows in by_tier.items() if rows]
         if shown:
             right.plot(*zip(*shown, strict=True), color=look[route].color, marker=look[route].marker)
     left.set_title(f"By position, {longest:,} tok")
@@ -118,20 +114,16 @@ def reuse(content: Content) -> Figure | None:
 
 def order(content: Content) -> Figure | None:
     """Run order: TTFT against the median of its cell. A trend is drift, a lone point an outlier."""
-    grouped: dict[tuple[str, int, str, str, bool], list[Measurement]] = {}
-    for one in content.measurements:
-        if one.ttft_s:
-            key = (one.route, one.tier, one.condition, one.task, one.replay > 1)
-            grouped.setdefault(key, []).append(one)
-    cells = {key: group for key, group in grouped.items() if len([m for m in group if m.verdict.valid]) > 1}
+    cells = [(cell.summary, _own(cell)) for cell in content.cells if "ttft_s" in cell.summary.estimates]
+    cells = [(summary, own) for summary, own in cells if sum(one.verdict.valid for one in own) > 1]
     if not cells:
         return None
     figure, (axis,) = style.new_figure()
     look = style.looks(content.routes)
-    for (route, *_), group in cells.items():
-        middle = float(np.median([m.ttft_s for m in group if m.verdict.valid and m.ttft_s]))
-        points = [(one.order + 1, (one.ttft_s or 0.0) / middle, one.verdict.valid) for one in group]
-        judged(axis, points, look[route])
+    for summary, own in cells:
+        middle = summary.estimates["ttft_s"].value
+        points = [(one.order + 1, (one.ttft_s or 0.0) / middle, one.verdict.valid) for one in own]
+        judged(axis, points, look[summary.route])
     axis.axhline(1, color=style.NOTE, linewidth=0.8)
     low, high = axis.get_ylim()
     if high / max(low, 1e-9) > 5:
@@ -143,9 +135,14 @@ def order(content: Content) -> Figure | None:
     axis.set_ylabel("TTFT / median of its cell")
     axis.set_title("Run order (x: excluded)")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    drawn = {key[0] for key in cells}
-    add_legend(figure, [name for name in content.routes if name in drawn], content)
+    routes = {summary.route for summary, _ in cells}
+    add_legend(figure, [name for name in content.routes if name in routes], content)
     return figure
+
+
+def _own(cell: Cell) -> list[Measurement]:
+    """Those of its measurements with a TTFT that stand in no other cell: salted ones have their own."""
+    return [one for one in cell.measurements if one.ttft_s and one.condition == cell.summary.condition]
 
 
 def gaps(content: Content) -> Figure | None:

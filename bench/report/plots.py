@@ -13,6 +13,7 @@ from bench.report import figures, figures_more, figures_time, figures_winner, st
 from bench.report.content import Content
 from bench.report.escape import visible
 from bench.report.painter import Plot
+from bench.report.shown import valid_of
 from bench.report.words import laws
 
 Drawing = Callable[[Content], Figure | None]
@@ -36,18 +37,19 @@ PLOTS: dict[str, tuple[str, str, Drawing]] = {
     ),
     "ttft": (
         "TTFT over prompt length",
-        "Points: trials; lines: medians of a tier; wide faint lines: the fitted prefill law.",
+        "Points: trials; lines: medians of a tier over prompt texts; wide faint lines: the fitted "
+        "prefill law.",
         figures.ttft,
     ),
     "decode": (
         "Decode rate over prompt length",
-        "Points: trials; lines: medians of a tier. Hollow and dashed: replays.",
+        "Points: trials; lines: medians of a tier over prompt texts. Hollow and dashed: replays.",
         figures.decode,
     ),
     "acceptance": (
         "Acceptance of drafted tokens",
         "Left: how often the n-th drafted token was accepted; hollow: given that those before it were. "
-        "Right: all positions together.",
+        "Right: all positions together. Cold prompts and replays alike.",
         figures_more.acceptance,
     ),
     "reuse": (
@@ -105,6 +107,8 @@ def draw(content: Content) -> list[Plot]:
 
 def _caveat(name: str, content: Content) -> str:
     """What the caption of a plot adds for this content."""
+    if name in {"ttft", "decode"} and any(one.replay > 1 for one in valid_of(content)):
+        return " First and later replays together, but for first ones that missed."
     if name == "winner_map" and any(len(law.tiers) < 3 for law in laws(content)):
         return " With two tiers no scatter of a law can be told, only that of the trials."
     return ""

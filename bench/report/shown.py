@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from bench.analysis.verdicts.firstreplay import is_first_miss
+from bench.analysis.statistics.cells import sound
 from bench.records import Measurement
 from bench.report.content import Content
 from bench.report.detail import Detail
@@ -14,7 +14,7 @@ State = Literal["cold", "replay"]
 
 def valid_of(content: Content) -> list[Measurement]:
     """What is drawn: a first replay that missed is neither cold nor a replay that hits."""
-    return [one for one in content.measurements if one.verdict.valid and not is_first_miss(one)]
+    return [one for one in content.measurements if sound(one)]
 
 
 def state_of(one: Measurement) -> State:

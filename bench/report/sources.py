@@ -232,7 +232,7 @@ def reuse(valid: tuple[Measurement, ...]) -> str:
     """Of a line on the reuse of replays."""
     found = witnesses(valid, "prefix_reuse")
     return (
-        "Cached prompt tokens, median over the valid trials, beside the whole blocks of the prompt less "
+        "Cached prompt tokens, median over prompt texts, beside the whole blocks of the prompt less "
         "those that a drafter drops: max(0, floor((prompt - 1) / block) - dropped) x block."
         + (f" Witness: {found}." if found else "")
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from statistics import median
 
 from bench.analysis.decisions.claims import counted, hedge, many
 from bench.analysis.decisions.verified import sentence
 from bench.analysis.statistics.cells import merged_tiers
 from bench.analysis.statistics.prefill import PrefillLaw
+from bench.analysis.statistics.texts import Texts
 from bench.records import Crossover, Measurement, Reason, RunInfo
 from bench.records.events import TOKENIZED
 from bench.report import sources
@@ -153,8 +153,7 @@ def reuse_lines(content: Content) -> list[str]:
         known = [m for m in cell.valid if m.cached_tokens is not None and m.prompt_tokens]
         if cell.summary.condition != "replay" or not known:
             continue
-        cached = median(m.cached_tokens or 0 for m in known)
-        prompt = median(m.prompt_tokens or 0 for m in known)
+        cached, prompt = map(Texts(known).middle, ("cached_tokens", "prompt_tokens"))
         line = f"{cell.summary.tier:,} tokens, {cell.condition}{_task(content, cell.summary.task)}: "
         line += f"{cell.summary.route} "
         line += f"{cached:,.0f} of {prompt:,.0f} tokens cached"

@@ -115,6 +115,11 @@ class Texts:
             return None
         return told(bootstrap.median(self.medians(values)), int(np.count_nonzero(~np.isnan(values))))
 
+    def middle(self, field: str) -> float | None:
+        """The value of `median` without its spread."""
+        values = self.column(field)
+        return float(np.median(values)) if values.size else None
+
     def middle_curves(self, curves: Floats) -> Floats:
         """Curves (rows, columns) put together by text, (texts, columns)."""
         if len(self) == len(self.rows):
