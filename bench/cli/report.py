@@ -83,7 +83,7 @@ def _report_runs(runs: list[Path], folder: Path, asked: _Asked) -> None:
     from bench.report.painter import painting
     from bench.report.write import write_content
 
-    with _no_collector(), painting(runs if asked.plots else ()) as draw:
+    with _no_collector(), painting(runs if asked.plots else (), _of_plots) as draw:
         content = collect(runs, asked.base, asked.reuse)
         written = write_content(content, folder, plots=asked.plots, draw=draw)
     _print(content, as_json=asked.as_json, show_all=asked.show_all)
@@ -150,6 +150,12 @@ def _print(content: Content, *, as_json: bool = False, show_all: bool = False) -
     else:
         width = shutil.get_terminal_size((WIDTH, 24)).columns
         print(terminal(content, width, show_all=show_all), end="")
+
+
+def _of_plots(text: str) -> None:
+    from bench.cli.layout import hanging
+
+    print(hanging("plots: ", text), file=sys.stderr)
 
 
 def _say_where(folder: Path, written: list[Path]) -> None:

@@ -2,7 +2,7 @@
 
 Loading matplotlib and drawing take some three seconds, whatever a run holds. Where reading takes as long, a
 second process loads meanwhile, is sent the content, and draws while this one makes tables of it. Whatever
-goes wrong there, plots are then drawn here: they are the same bytes, only later.
+goes wrong there is told, and plots are then drawn here: they are the same bytes, only later.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -22,6 +24,8 @@ import numpy as np
 from msgspec import Struct, structs
 
 from bench.journal import journal_bytes
+from bench.masking import hide, worth_hiding
+from bench.report.escape import visible
 from bench.report.gaps import GapCounts
 from bench.report.shown import shown_exchange, shown_wave
 
@@ -30,6 +34,9 @@ if TYPE_CHECKING:
 
 LONG = 32_000_000
 """Bytes of journals from which a second process saves more than it costs."""
+
+LAST_WORDS = 4_096
+"""Bytes that are looked at of what a process wrote on its standard error."""
 
 
 class Plot(Struct, frozen=True, kw_only=True):
@@ -55,63 +62,120 @@ def draw_here(content: Content) -> list[Plot]:
     return draw(content)
 
 
+Say = Callable[[str], None]
+"""Takes a sentence for the user."""
+
+
 @contextlib.contextmanager
-def painting(runs: Sequence[Path]) -> Iterator[Draw]:
-    """How to draw a report on these run directories while the context lasts; entered before they are read."""
-    long = sum(map(journal_bytes, runs)) >= LONG
-    process = _started() if long and _cores() > 1 else None
-    if process is None:
+def painting(runs: Sequence[Path], say: Say) -> Iterator[Draw]:
+    """How to draw a report on these run directories while the context lasts; entered before they are read.
+
+    Where a second process was to draw and did not, `say` is told why.
+    """
+    if sum(map(journal_bytes, runs)) < LONG or _cores() < 2:
         yield draw_here
         return
-    try:
-        yield lambda content: _sent(content, process)
-    finally:
-        process.kill()
-        for pipe in (process.stdin, process.stdout):
-            with contextlib.suppress(BrokenPipeError):
-                _there(pipe).close()
-        process.wait()
+    with contextlib.ExitStack() as kept:
+        second = _started(kept, say)
+        yield draw_here if second is None else second.draw
 
 
-def _started() -> subprocess.Popen[bytes] | None:
+def _started(kept: contextlib.ExitStack, say: Say) -> _Second | None:
+    """A second process, until `kept` is closed; `None`, and why is said, where it cannot be started."""
     # -P: never a module that happens to lie in the current folder
     command = [sys.executable, "-P", "-m", "bench.report.painter"]
     try:
-        return subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        said = kept.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - `kept` closes it
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said
         )
-    except OSError:  # no room for another process, or an interpreter without a file
+    except OSError as error:  # no room for a file or a process, or an interpreter without a file
+        say(_sentence(f"could not be started: {error.strerror}"))
         return None
+    second = _Second(process, said, say)
+    kept.callback(second.end)
+    return second
 
 
-def _sent(content: Content, process: subprocess.Popen[bytes]) -> Iterable[Plot]:
-    stdin, alone = _there(process.stdin), shown_exchange(content)
-    shown = [*([] if alone is None else [alone]), *shown_wave(content)]
-    drawn = structs.replace(content, details=tuple(shown))  # of all other exchanges, measurements are drawn
-    try:
-        stdin.write(msgspec.msgpack.encode(drawn, enc_hook=_encoded))
-        stdin.close()
-    except (BrokenPipeError, UnicodeEncodeError):  # it has died, or the name of a folder is no text
+class _Second:
+    """A second process that draws, and the file that it complains into."""
+
+    def __init__(self, process: subprocess.Popen[bytes], said: IO[bytes], say: Say) -> None:
+        self._process = process
+        self._said = said
+        self._say = say
+
+    def draw(self, content: Content) -> Iterable[Plot]:
+        """Has it draw; its plots are waited for when they are looked at."""
+        alone = shown_exchange(content)
+        shown = [*([] if alone is None else [alone]), *shown_wave(content)]
+        # of all other exchanges, measurements are drawn
+        drawn = structs.replace(content, details=tuple(shown))
+        try:
+            sent = msgspec.msgpack.encode(drawn, enc_hook=_encoded)
+        except UnicodeEncodeError:
+            return self._made_up_for(content, "cannot be sent a name that is no text")
+        with contextlib.suppress(BrokenPipeError):  # it has died: how is told when its plots are asked for
+            stdin = _there(self._process.stdin)
+            stdin.write(sent)
+            stdin.close()
+        return _Awaited(partial(self._result, content))
+
+    def end(self) -> None:
+        """Nothing is left of it afterwards."""
+        self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(BrokenPipeError):
+                _there(pipe).close()
+        self._process.wait()
+
+    def _result(self, content: Content) -> list[Plot]:
+        data = _there(self._process.stdout).read()
+        code = self._process.wait()
+        if code:
+            return self._made_up_for(content, _ending(code) + self._last_words())
+        try:
+            return msgspec.msgpack.decode(data, type=list[Plot])
+        except msgspec.DecodeError as error:
+            return self._made_up_for(content, f"gave no plots ({error})" + self._last_words())
+
+    def _made_up_for(self, content: Content, why: str) -> list[Plot]:
+        self._say(_sentence(why))
         return draw_here(content)
-    return _Awaited(content, process)
+
+    def _last_words(self) -> str:
+        """The end of what it wrote on its standard error; of a Python process that names the exception."""
+        size = self._said.seek(0, os.SEEK_END)
+        self._said.seek(max(0, size - LAST_WORDS))
+        lines = self._said.read(LAST_WORDS).decode(errors="replace").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), "")
+        return f": {last}" if last else ""
+
+
+def _ending(code: int) -> str:
+    """How a process ended, by its exit code: below 0 by that signal."""
+    known = {int(one): one.name for one in signal.Signals}
+    return f"ended by {known.get(-code, f'signal {-code}')}" if code < 0 else f"ended with exit code {code}"
+
+
+def _sentence(why: str) -> str:
+    """Why plots are not those of a second process: in a line, without anything of the environment."""
+    hidden = visible(hide(why, worth_hiding(os.environ.values())), 300)
+    return f"the second process, which was to draw them, {hidden}; drawn by this one, later but the same"
 
 
 class _Awaited:
     """Plots that a process is drawing; whoever looks at them first waits for it."""
 
-    def __init__(self, content: Content, process: subprocess.Popen[bytes]) -> None:
-        self._content = content
-        self._process = process
+    def __init__(self, result: Callable[[], list[Plot]]) -> None:
+        self._result = result
 
     def __iter__(self) -> Iterator[Plot]:
         return iter(self._plots)
 
     @cached_property
     def _plots(self) -> list[Plot]:
-        data = _there(self._process.stdout).read()
-        if self._process.wait():
-            return draw_here(self._content)
-        return msgspec.msgpack.decode(data, type=list[Plot])
+        return self._result()
 
 
 def _there(pipe: IO[bytes] | None) -> IO[bytes]:
