@@ -151,6 +151,12 @@ class Crossover(Struct, frozen=True, kw_only=True):
     laws (for a cached share that was not measured)."""
     line_tokens: float | None = None
     """What the straight lines alone give, when `basis` is another."""
+    until: float | None = None
+    """Output tokens from which on the order is that of few tokens again, the lead taken at `output_tokens`
+    being lost; of `always` and `never`, up to which they hold. Told only where the whole spread says so and
+    contexts that long were measured; `None`: not known to end."""
+    until_low: float | None = None
+    until_high: float | None = None
     samples: tuple[int, int]
     """Prompt texts of `route` and of `base`."""
     trials: tuple[int, int] | None = None

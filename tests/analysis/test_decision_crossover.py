@@ -129,7 +129,7 @@ def test_json_has_exactly_the_promised_fields_and_no_nan() -> None:
     assert list(found[0]) == [
         "route", "base", "tier", "condition", "status", "wins", "output_tokens", "low", "high", "spread",
         "extrapolation", "samples", "trials", "task", "reused_tokens", "measured", "basis", "line_tokens",
-        "ahead", "ahead_from", "ahead_to", "warnings",
+        "until", "until_low", "until_high", "ahead", "ahead_from", "ahead_to", "warnings",
     ]  # fmt: skip
     assert json.loads(json.dumps(found, allow_nan=False))[0]["samples"] == [1, 1]
 
@@ -258,7 +258,7 @@ def test_curves_that_cross_several_times_count_the_last_and_say_so() -> None:
     one = _one([a, b], curves={curve_key(a): (tokens, flat), curve_key(b): (tokens, flat + ahead)})
     assert one.output_tokens == pytest.approx(125.0, abs=0.5)
     assert one.basis == "curve"
-    assert any("cross 3 times: the last one counts" in text for text in one.warnings)
+    assert any("cross 3 times: the last lead counts" in text for text in one.warnings)
 
 
 def test_streams_that_bend_are_named() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench.analysis.decisions.meeting import of_gaps
 from bench.analysis.statistics import bootstrap
 from bench.analysis.statistics.bootstrap import Floats
-from bench.analysis.statistics.curves import crossing
 
 GRID = np.linspace(1, 512, 256)
 
@@ -33,9 +33,10 @@ def test_crossings_are_those_of_every_column_drawn(
     noise: float, trials: int, streams: tuple[int, int]
 ) -> None:
     left, right = curves(trials, noise, 10, 0.01, seed=1), curves(trials, noise, 8, 0.02, seed=2)
-    expected = crossing(GRID, in_full(left, right, streams))
+    expected = of_gaps(GRID, in_full(left, right, streams), ahead=-1).at
     assert np.isfinite(expected).any()
-    assert np.array_equal(crossing(GRID, bootstrap.resampled_gaps(left, right, streams)), expected)
+    gaps = bootstrap.resampled_gaps(left, right, streams)
+    assert np.array_equal(of_gaps(GRID, gaps, ahead=-1).at, expected)
 
 
 def test_medians_are_drawn_only_where_the_sign_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,4 +57,4 @@ def test_medians_are_drawn_only_where_the_sign_is_open(monkeypatch: pytest.Monke
 def test_curves_that_never_meet_draw_nothing_that_could_cross() -> None:
     left, right = curves(6, 0.01, 100, 0.01, seed=1), curves(6, 0.01, 1, 0.01, seed=2)
     gaps = bootstrap.resampled_gaps(left, right, (0, 1))
-    assert (gaps == 1).all() and np.isinf(crossing(GRID, gaps)).all()
+    assert (gaps == 1).all() and np.isinf(of_gaps(GRID, gaps, ahead=-1).at).all()

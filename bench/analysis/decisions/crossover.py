@@ -4,12 +4,11 @@ Two total latencies L(n) = ttft + (n - c0) * tpot meet at
 n* = c0 + (ttft_A - ttft_B) / (tpot_B - tpot_A)  (DESIGN section 2).
 Inside the measured window the measured arrival curves say where, where they are given; beyond it
 the lines do, and past twice the measured length, where both routes were measured on two tiers or
-more, the step time that grows with context.
+more, the step time that grows with context. By that a lead may end again (`meeting`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -17,12 +16,14 @@ import numpy as np
 from msgspec import structs
 
 from bench.analysis.decisions import slowing
+from bench.analysis.decisions.arrivals import OnCurves, Streams, on_curves
 from bench.analysis.decisions.claims import by_points, sign_of, status_of, unit_of
+from bench.analysis.decisions.meeting import line, start_of, with_end
 from bench.analysis.decisions.slowing import Slope
 from bench.analysis.statistics import bootstrap, decode
 from bench.analysis.statistics.bootstrap import Floats, Side
 from bench.analysis.statistics.cells import Cell, alone, by_cell, labelled, named, routes_of
-from bench.analysis.statistics.curves import Arrival, Curves, crossing, curve_key, read_curve
+from bench.analysis.statistics.curves import Arrival, Curves, curve_key
 from bench.analysis.statistics.texts import Texts, in_pairs, left_out, pairs_told
 from bench.records import Crossover, Estimate, Measurement
 
@@ -30,12 +31,11 @@ FAR = 2.0
 """Extrapolation factor beyond which lines are bent by the decode law."""
 BENT = 0.1
 """Relative change of the step time from the first to the second half of a stream that is told."""
-_GRID = 256
 
 JSON_FIELDS = (
     "route", "base", "tier", "condition", "status", "wins", "output_tokens", "low", "high", "spread",
     "extrapolation", "samples", "trials", "task", "reused_tokens", "measured", "basis", "line_tokens",
-    "ahead", "ahead_from", "ahead_to", "warnings",
+    "until", "until_low", "until_high", "ahead", "ahead_from", "ahead_to", "warnings",
 )  # fmt: skip
 
 
@@ -49,7 +49,7 @@ class _Route(NamedTuple):
     """One per trial, or empty when any is missing."""
     slope: Slope | None
     """`None`: measured on one tier, so how its decoding slows is unknown."""
-    met: dict[str, tuple[Estimate | None, list[str]]]
+    met: dict[str, OnCurves]
     """Name of the other route -> where their curves cross, which is the same from both sides."""
 
     def only(self, keys: Collection[str]) -> _Route:
@@ -160,7 +160,7 @@ def _crossover(cell: Cell, a: _Route, b: _Route) -> Crossover:
     if status == "undecided":
         return _partly(one, a, b, is_paired)
     if status != "crosses" or tpot is None:
-        return one
+        return _ended(one, a, b, _by_slowing(a, b, one, -1 if status == "always" else 1, is_paired)[1])
     return _located(one, a, b, is_paired, "above" if tpot.value < 0 else "below")
 
 
@@ -241,24 +241,26 @@ def _located(
 ) -> Crossover:
     """Adds where the two routes meet: by line, then by curve inside the window or by slowing far out."""
     ahead = -1 if wins == "above" else 1
-    line = bootstrap.two_sides(_line(ahead), a.side, b.side, paired=is_paired)
-    if line is None:
+    straight = bootstrap.two_sides(line(ahead), a.side, b.side, paired=is_paired)
+    if straight is None:
         return structs.replace(one, status="undecided", warnings=(*one.warnings, "the lines never meet"))
-    best, basis, warnings = line, "line", list(one.warnings)
-    if a.curves and b.curves and one.measured and line.value <= one.measured:
+    bent, until = _by_slowing(a, b, one, ahead, is_paired)
+    best, basis, warnings = straight, "line", list(one.warnings)
+    if a.curves and b.curves and one.measured and straight.value <= one.measured:
         if b.name not in a.met:
-            a.met[b.name] = b.met[a.name] = _on_curves(a, b, one.measured, ahead, is_paired)
-        better, notes = a.met[b.name]
-        best, basis = (better, "curve") if better is not None else (line, "line")
+            left, right = (Streams(side.side, side.texts, side.curves) for side in (a, b))
+            a.met[b.name] = b.met[a.name] = on_curves(left, right, one.measured, ahead, is_paired)
+        better, ends, notes = a.met[b.name]
+        best, basis = (better, "curve") if better is not None else (straight, "line")
+        until = ends or until
         warnings += notes
-    elif one.measured and line.value > FAR * one.measured:
-        better, notes = _far_out(a, b, one.tier, one.measured, ahead, is_paired)
-        best, basis = (better, "slowing") if better is not None else (line, "line")
-        warnings += notes
+    elif one.measured and straight.value > FAR * one.measured:
+        best, basis = (bent, "slowing") if bent is not None else (straight, "line")
+        warnings += _far_out(a, b, bent, one.measured, ahead)
     factor = best.value / one.measured if one.measured else None
     if factor is not None and factor > 1:
         warnings.append(f"extrapolated {factor:.1f}-fold beyond the {one.measured:,} measured tokens")
-    return structs.replace(
+    one = structs.replace(
         one,
         wins=wins,
         output_tokens=best.value,
@@ -267,9 +269,19 @@ def _located(
         spread=best.spread,
         extrapolation=factor,
         basis=basis,
-        line_tokens=line.value if basis != "line" else None,
+        line_tokens=straight.value if basis != "line" else None,
         warnings=tuple(warnings),
     )
+    return _ended(one, a, b, until)
+
+
+def _ended(one: Crossover, a: _Route, b: _Route, until: Estimate | None) -> Crossover:
+    """Adds where a lead ends again, behind contexts that were measured."""
+    if until is not None and until.value <= (one.output_tokens or 0.0):
+        return one
+    slopes = [side.slope for side in (a, b) if side.slope is not None]
+    known = min((slope.law.longest_context for slope in slopes), default=0) - one.tier
+    return with_end(one, until, max(known, one.measured or 0))
 
 
 def _partly(one: Crossover, a: _Route, b: _Route, is_paired: bool) -> Crossover:
@@ -283,10 +295,10 @@ def _partly(one: Crossover, a: _Route, b: _Route, is_paired: bool) -> Crossover:
     c0 = max(a.side.medians[2], b.side.medians[2])
     reach = FAR * (one.measured or 0)
     if step and start is None:
-        line = bootstrap.two_sides(_line(step), a.side, b.side, paired=is_paired)
-        if line is not None and line.high is not None and line.high <= reach:
+        straight = bootstrap.two_sides(line(step), a.side, b.side, paired=is_paired)
+        if straight is not None and straight.high is not None and straight.high <= reach:
             ahead = a.name if step < 0 else b.name
-            return structs.replace(one, ahead=ahead, ahead_from=max(c0 + 1, line.high))
+            return structs.replace(one, ahead=ahead, ahead_from=max(c0 + 1, straight.high))
     elif start and step is None:
         pace = bootstrap.two_sides(_catching_up, a.side, b.side, paired=is_paired)
         if pace is not None and pace.high is not None and pace.high > 0:
@@ -296,41 +308,35 @@ def _partly(one: Crossover, a: _Route, b: _Route, is_paired: bool) -> Crossover:
     return one
 
 
-def _catching_up(ta: Floats, pa: Floats, _ca: Floats, tb: Floats, pb: Floats, _cb: Floats) -> Floats:
-    """The share of the TTFTs' difference that each token wins back: 1 / (n* - c0), finite where n* is not."""
+def _catching_up(*sides: Floats) -> Floats:
+    """The share of the head start that each token wins back: 1 / (n* - c0), finite where n* is not."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        share: Floats = -np.subtract(pa, pb) / np.subtract(ta, tb)
+        share: Floats = -_tpot_difference(*sides) / start_of(*sides)[1]
     return share
 
 
-def _line(ahead: int) -> bootstrap.Statistic:
-    """n* of DESIGN section 2, with each side's own c0; infinite where the steps no longer differ that way."""
+def _by_slowing(
+    a: _Route, b: _Route, one: Crossover, ahead: int, is_paired: bool
+) -> tuple[Estimate | None, Estimate | None]:
+    """Where the bent lines meet, and where the lead ends by them; neither where no slopes are known.
 
-    def meet(ta: Floats, pa: Floats, ca: Floats, tb: Floats, pb: Floats, cb: Floats) -> Floats:
-        gain = np.subtract(pa, pb)
-        start = np.subtract(ta, tb) - (np.multiply(ca, pa) - np.multiply(cb, pb))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            met: Floats = np.where(gain * ahead > 0, -start / gain, np.inf)
-        # written as c0 + difference / difference where c0 is equal, so that no digits are lost
-        with np.errstate(divide="ignore", invalid="ignore"):
-            plain = ca - np.subtract(ta, tb) / gain
-        return np.where(np.equal(ca, cb) & (gain * ahead > 0), plain, met)
-
-    return meet
+    An end inside the measured window is none: there the trials themselves say who leads.
+    """
+    if a.slope is None or b.slope is None or not one.measured:
+        return None, None
+    sides = (a.side, a.slope), (b.side, b.slope)
+    at, until = slowing.meeting(*sides, one.tier + one.measured / 2, one.measured, ahead, is_paired)
+    return at, until if until is not None and until.value > one.measured else None
 
 
-def _far_out(
-    a: _Route, b: _Route, tier: int, measured: int, ahead: int, is_paired: bool
-) -> tuple[Estimate | None, list[str]]:
-    """Where the bent lines meet; `None`, and why, where that is not known."""
+def _far_out(a: _Route, b: _Route, bent: Estimate | None, measured: int, ahead: int) -> list[str]:
+    """What is not known of lines far out, where `bent` is where they meet as decode slows."""
     if a.slope is None or b.slope is None:
         unknown = "how decode slows further out is unknown: it was measured on one tier"
-        return None, [unknown, *_by_streams(a, b, measured, ahead)]
-    sides = (a.side, a.slope), (b.side, b.slope)
-    bent = slowing.meeting(*sides, tier + measured / 2, measured, ahead, is_paired)
+        return [unknown, *_by_streams(a, b, measured, ahead)]
     if bent is None:
-        return None, ["decode slows with context so much that the routes may never meet"]
-    return bent, []
+        return ["decode slows with context so much that the routes may never meet"]
+    return []
 
 
 def _by_streams(a: _Route, b: _Route, measured: int, ahead: int) -> list[str]:
@@ -342,54 +348,3 @@ def _by_streams(a: _Route, b: _Route, measured: int, ahead: int) -> list[str]:
     if met is None:
         return ["going by how the streams themselves slow, the routes may never meet"]
     return [f"going by how the streams themselves slow, the routes meet at about {met:,.0f}"]
-
-
-def _on_curves(
-    a: _Route, b: _Route, measured: int, ahead: int, is_paired: bool
-) -> tuple[Estimate | None, list[str]]:
-    """Where the median arrival curves cross inside the measured window, and what is odd about them.
-
-    The window ends with the shortest stream: behind its end a stream has no time.
-    """
-    curves = (*a.curves, *b.curves)
-    start = max(float(tokens[0]) for tokens, _ in curves)
-    reach = min(float(measured), *(float(tokens[-1]) for tokens, _ in curves))
-    if reach <= start:
-        return None, [f"the shortest stream ends at {reach:,.0f} tokens: straight lines say where they meet"]
-    grid = np.linspace(start, reach, _GRID)
-    left, right = (
-        side.texts.middle_curves(np.stack([read_curve(curve, grid) for curve in side.curves]))
-        for side in (a, b)
-    )
-    gap = np.median(left, axis=0) - np.median(right, axis=0)
-    value, changes = float(crossing(grid, gap[None, :])[0]), int(np.count_nonzero(np.diff(np.sign(gap))))
-    notes = [f"the measured curves cross {changes} times: the last one counts"] if changes > 1 else []
-    if not math.isfinite(value) and reach < measured:
-        return None, [f"the measured curves do not meet up to {reach:,.0f} tokens, where the shortest ends"]
-    if not math.isfinite(value):
-        return None, ["the lines meet inside the measured window but the measured curves do not"]
-    samples = min(a.side.trials, b.side.trials)
-    spread = bootstrap.spread_of(a.side.trials, b.side.trials)
-    if spread is None:
-        return Estimate(value=value, samples=samples), notes
-    line = _line(ahead)
-    if spread == "range":
-        gaps = (left[:, None, :] - right[None, :, :]).reshape(-1, _GRID)
-        lines = np.ravel(line(*bootstrap.every_pair(a.side, b.side)))
-        return bootstrap.within(value, _met(grid, gaps, lines, ahead), samples), notes
-    streams = (0, 0) if is_paired else (a.side.stream, b.side.stream)
-    gaps = bootstrap.resampled_gaps(left, right, streams)
-    lines = line(*bootstrap.drawn(a.side, b.side, is_paired))
-    return bootstrap.between(value, _met(grid, gaps, lines, ahead), samples), notes
-
-
-def _met(grid: Floats, gaps: Floats, lines: Floats, ahead: int) -> Floats:
-    """Crossings of gaps on the grid; of those that have none, where their lines meet outside of it.
-
-    Leaving these out would cut off an interval at the window's ends. A gap that has the sign of `ahead` all
-    along was closed before the grid begins, another one is not closed where it ends.
-    """
-    met = crossing(grid, gaps)
-    outside = np.where(gaps[:, -1] * ahead > 0, np.minimum(lines, grid[0]), np.maximum(lines, grid[-1]))
-    found: Floats = np.where(np.isfinite(met), met, outside)
-    return found

@@ -16,10 +16,12 @@ from msgspec import structs
 
 from bench.analysis.decisions.claims import by_points, status_of
 from bench.analysis.decisions.crossover import one_way
+from bench.analysis.decisions.meeting import of_gaps, of_lines, with_end
 from bench.analysis.statistics import bootstrap, decode, prefill
 from bench.analysis.statistics.bootstrap import Floats
 from bench.analysis.statistics.cells import labelled, named, plain_route, pooled, routes_of, usable
 from bench.analysis.statistics.decode import DecodeLaw
+from bench.analysis.statistics.latency import steps_to
 from bench.analysis.statistics.prefill import PrefillLaw
 from bench.analysis.statistics.texts import Texts
 from bench.errors import SuiteError
@@ -72,6 +74,9 @@ def reused_crossovers(measurements: Iterable[Measurement], reuse: Reuse) -> tupl
         f"--reused {reuse}: two routes with a prefill law (two tiers or more) and a decode rate are "
         f"needed ({why or 'no two routes were measured'})"
     )
+
+
+_Steps = tuple[DecodeLaw, DecodeLaw]
 
 
 class _Side(NamedTuple):
@@ -201,9 +206,7 @@ def _difference(a: Estimate, b: Estimate) -> Estimate:
     return Estimate(value=value, low=value - half, high=value + half, samples=samples)
 
 
-def _located(
-    one: Crossover, ttft: Estimate, tpot: Estimate, steps: tuple[DecodeLaw, DecodeLaw], measured: int
-) -> Crossover:
+def _located(one: Crossover, ttft: Estimate, tpot: Estimate, steps: _Steps, measured: int) -> Crossover:
     status = status_of(ttft, tpot)
     one = structs.replace(
         one, status=status, measured=measured, ttft_difference_s=ttft, tpot_difference_s=tpot
@@ -212,67 +215,76 @@ def _located(
         points = by_points(one.route, one.base, ttft, tpot)
         why = f"no spread is known (two tiers give a law none): {points}"
         one = structs.replace(one, warnings=(*one.warnings, *([why] if points else [])))
-    if status != "crosses":
+    if status == "undecided":
         return one
-    met = _meeting(one.tier, ttft.value, steps)
-    if met is None:
-        return structs.replace(
-            one, status="undecided", warnings=(*one.warnings, "by these laws they never meet")
+    ahead = {"always": -1, "never": 1}.get(status, -1 if tpot.value < 0 else 1)
+    known = min(step.longest_context for step in steps) - one.tier
+    spread: Spread = "interval" if min(one.samples) >= bootstrap.MINIMUM else "range"
+    met, until = _meeting(one.tier, ttft, steps, ahead, known, spread)
+    if status == "crosses":
+        if met is None:
+            never = "by these laws they never meet"
+            return structs.replace(one, status="undecided", warnings=(*one.warnings, never))
+        one = structs.replace(
+            one,
+            wins="above" if ahead < 0 else "below",
+            output_tokens=met.value,
+            low=met.low,
+            high=met.high,
+            spread=met.spread,
+            extrapolation=met.value / measured if measured else None,
+            basis="law",
+            line_tokens=_straight(ttft, steps, one.tier + measured / 2, ahead),
         )
-    low, high = _ends(one.tier, ttft, steps)
-    spread: Spread | None = None
-    if low is not None or high is not None:
-        spread = "interval" if min(one.samples) >= bootstrap.MINIMUM else "range"
-    return structs.replace(
-        one,
-        wins="above" if tpot.value < 0 else "below",
-        output_tokens=met,
-        low=low,
-        high=high,
-        spread=spread,
-        extrapolation=met / measured if measured else None,
-        basis="law",
-        line_tokens=1 - ttft.value / tpot.value,
-    )
+    return with_end(one, until, known)
 
 
-def _ends(tier: int, ttft: Estimate, steps: tuple[DecodeLaw, DecodeLaw]) -> tuple[float | None, float | None]:
-    """Spread of the crossover: the output lengths at which the two latencies are not told apart.
+def _straight(ttft: Estimate, steps: _Steps, context: float, ahead: int) -> float:
+    """n* of straight lines with the step times of one context."""
+    (pa, ca), (pb, cb) = ((step.at(context), np.asarray(step.first_chunk_tokens)) for step in steps)
+    return float(of_lines(np.asarray(ttft.value), pa, ca, np.zeros(()), pb, cb, ahead=ahead).at)
 
-    Half of the spread of their difference joins those of the TTFTs and of both step times at that length,
-    slopes and all, added in squares (E. C. Fieller's way with a quotient, JRSS B 16, 1954). An end that is
-    not reached is left open.
+
+def _meeting(
+    tier: int, ttft: Estimate, steps: _Steps, ahead: int, known: float, spread: Spread
+) -> tuple[Estimate | None, Estimate | None]:
+    """Where the two latencies are equal, and where the lead taken there ends, with their spreads.
+
+    A spread are the output lengths at which the latencies are not told apart: half of the spread of their
+    difference joins those of the TTFTs and of both step times at that length, slopes and all, added in
+    squares (E. C. Fieller's way with a quotient, JRSS B 16, 1954). An end that is not reached is left open.
     """
-    if ttft.low is None or ttft.high is None:
-        return None, None
     context = tier + _GRID / 2
-    gap = _gap(tier, ttft.value, steps) * np.sign(ttft.value)
-    half = np.hypot(
-        (ttft.high - ttft.low) / 2,
-        (_GRID - 1) * np.hypot(steps[0].half_at(context), steps[1].half_at(context)),
-    )
+    a, b = (steps_to(_GRID, step.first_chunk_tokens) for step in steps)
+    behind = -ahead * (ttft.value + a * steps[0].at(context) - b * steps[1].at(context))
+    at, until = (float(place[0]) for place in of_gaps(_GRID, behind[None, :], ahead=-1, known=known))
+    half = np.full(_GRID.size, np.nan)
+    if ttft.low is not None and ttft.high is not None:
+        parts = (ttft.high - ttft.low) / 2, a * steps[0].half_at(context), b * steps[1].half_at(context)
+        half = np.sqrt(sum(np.square(part) for part in parts))
+    samples = ttft.samples
     if np.isnan(half).any():
-        return None, None
-    return _closing(gap - half), _closing(gap + half)
+        return bootstrap.estimate(at, None, None, samples), bootstrap.estimate(until, None, None, samples)
+    return (
+        _told(at, (behind - half, behind + half), -1, spread, samples),
+        _told(until, (behind + half, behind - half), 1, spread, samples),
+    )
 
 
-def _gap(tier: int, start: float, steps: tuple[DecodeLaw, DecodeLaw]) -> Floats:
-    """Difference of the two latencies at every output length of the grid."""
-    context = tier + _GRID / 2
-    gap: Floats = start + (_GRID - 1) * (steps[0].at(context) - steps[1].at(context))
-    return gap
-
-
-def _meeting(tier: int, start: float, steps: tuple[DecodeLaw, DecodeLaw]) -> float | None:
-    """First output length at which `start` is won back, each step differing by the laws."""
-    return _closing(_gap(tier, start, steps))
-
-
-def _closing(gap: Floats) -> float | None:
-    """First output length of the grid at which a gap changes its sign, linear between points."""
-    changes = np.flatnonzero(np.sign(gap[1:]) != np.sign(gap[0]))
-    if not changes.size:
+def _told(
+    place: float, edges: tuple[Floats, Floats], ahead: int, spread: Spread, samples: int
+) -> Estimate | None:
+    """A place where a gap takes the sign `ahead`, between the two at which the edges of its spread do."""
+    if not np.isfinite(place):
         return None
-    i = int(changes[0])
-    share = gap[i] / (gap[i] - gap[i + 1])
-    return float(_GRID[i] + share * (_GRID[i + 1] - _GRID[i]))
+    before = int(np.searchsorted(_GRID, place, side="right")) - 1
+    first, last = slice(0, before + 2), slice(before, None)
+    low = float(of_gaps(_GRID[first], edges[0][None, first], ahead=ahead).at[0])
+    high = float(of_gaps(_GRID[last], edges[1][None, last], ahead=ahead, known=0.0).at[0])
+    return Estimate(
+        value=place,
+        low=min(low, place) if np.isfinite(low) else None,
+        high=max(high, place) if np.isfinite(high) else None,
+        spread=spread,
+        samples=samples,
+    )

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from bench.analysis.decisions.meeting import Met, of_parabola, start_of
 from bench.analysis.statistics import bootstrap
 from bench.analysis.statistics.bootstrap import Floats, Side
 from bench.analysis.statistics.decode import DecodeLaw
@@ -74,38 +75,41 @@ def slopes_of(laws: dict[str, DecodeLaw]) -> dict[str, Slope]:
 
 def meeting(
     a: tuple[Side, Slope], b: tuple[Side, Slope], context: float, measured: int, ahead: int, paired: bool
-) -> Estimate | None:
-    """n* of bent lines with its spread; `None` when they never meet.
+) -> tuple[Estimate | None, Estimate | None]:
+    """Where bent lines meet, and where the lead ends again, with their spreads; `None` where they do not.
 
-    `context`: mean context of the measured streams; `ahead`: -1 where a decodes faster, 1 where b does.
-    The spread is that of sides and slopes; where one of the tiers behind a slope has a single trial it
-    is not known.
+    `context`: mean context of the measured streams; `ahead`: -1 where a decodes faster, 1 where b does (see
+    `decisions.meeting`). The spread is that of sides and slopes; where one of the tiers behind a slope has a
+    single trial it is not known.
     """
     (left, one), (right, other) = a, b
     met = _bent(measured, ahead)
-    value = _point(met, left, right, (one.law.slope_s - other.law.slope_s) / 2)
-    if value is None:
-        return None
+    values = met(*left.medians, *right.medians, (one.law.slope_s - other.law.slope_s) / 2)
     trials = (left.trials, right.trials, *one.trials, *other.trials)
-    samples = min(left.trials, right.trials)
-    if min(trials) < 2:
-        return Estimate(value=value, samples=samples)
-    if bootstrap.spread_of(*trials) == "range":
-        bends = _bends_seen(one, other)
+    spread = bootstrap.spread_of(*trials) if min(trials) > 1 else None
+    every: Met | None = None
+    if spread == "range":
         pairs = bootstrap.every_pair(left, right)
-        return bootstrap.within(value, np.stack([met(*pairs, bend) for bend in bends]), samples)
-    drawn = bootstrap.drawn(left, right, paired)
-    half = len(left.columns)
-    slopes = [
-        slope.at(context, medians / side.medians[TPOT])
-        for slope, side, medians in ((one, left, drawn[TPOT]), (other, right, drawn[half + TPOT]))
-    ]
-    return bootstrap.between(value, met(*drawn, (slopes[0] - slopes[1]) / 2), samples)
+        found = [met(*pairs, bend) for bend in _bends_seen(one, other)]
+        every = Met(np.stack([each.at for each in found]), np.stack([each.until for each in found]))
+    elif spread == "interval":
+        drawn = bootstrap.drawn(left, right, paired)
+        half = len(left.columns)
+        slopes = [
+            slope.at(context, medians / side.medians[TPOT])
+            for slope, side, medians in ((one, left, drawn[TPOT]), (other, right, drawn[half + TPOT]))
+        ]
+        every = met(*drawn, (slopes[0] - slopes[1]) / 2)
+    samples = min(left.trials, right.trials)
+    at = bootstrap.estimate(float(values.at), None if every is None else every.at, spread, samples)
+    until = bootstrap.estimate(float(values.until), None if every is None else every.until, spread, samples)
+    return at, until
 
 
 def point(left: Side, right: Side, measured: int, ahead: int, slopes: tuple[float, float]) -> float | None:
     """n* for given slopes; `None` when the bent lines never meet."""
-    return _point(_bent(measured, ahead), left, right, (slopes[0] - slopes[1]) / 2)
+    value = float(_bent(measured, ahead)(*left.medians, *right.medians, (slopes[0] - slopes[1]) / 2).at)
+    return value if np.isfinite(value) else None
 
 
 def _bends_seen(one: Slope, other: Slope) -> tuple[float, float, float]:
@@ -117,29 +121,16 @@ def _bends_seen(one: Slope, other: Slope) -> tuple[float, float, float]:
     return (slopes[0] - slopes[1]) / 2, (least[0] - most[1]) / 2, (most[0] - least[1]) / 2
 
 
-def _point(met: Callable[..., Floats], left: Side, right: Side, bend: float) -> float | None:
-    value = float(met(*left.medians, *right.medians, bend))
-    return value if np.isfinite(value) else None
-
-
-def _bent(measured: int, ahead: int) -> Callable[..., Floats]:
-    """n* of lines whose steps part by `bend` x 2 s more with every token; infinite when they never meet.
-
-    Of the two roots the first one at which the sign of the lines changes.
-    """
+def _bent(measured: int, ahead: int) -> Callable[..., Met]:
+    """Where lines meet whose steps part by `bend` x 2 s more with every token."""
 
     def meet(
         ta: Floats, pa: Floats, ca: Floats, tb: Floats, pb: Floats, cb: Floats, bend: Floats | float
-    ) -> Floats:
-        c0 = np.add(ca, cb) / 2
-        start, gain = np.subtract(ta, tb), np.subtract(pa, pb)
-        # start + x * (gain + bend * (x + c0 - m)) = 0 with x = n - c0
-        linear = gain + bend * (c0 - measured)
-        inner = linear**2 - 4 * bend * start
-        with np.errstate(invalid="ignore", divide="ignore"):
-            root = np.sqrt(np.maximum(inner, 0))
-            # stable form: the root that tends to -start/linear as the bend vanishes
-            x = -2 * start / (linear + np.copysign(root, linear))
-        return np.where((inner >= 0) & (linear * ahead > 0) & (x > 0), c0 + x, np.inf)
+    ) -> Met:
+        c0, start = start_of(ta, pa, ca, tb, pb, cb)
+        # start + x * (gain + bend * (x + c0 - m)) with x = n - c0
+        linear = np.subtract(pa, pb) + bend * (c0 - measured)
+        met = of_parabola(start, linear, bend, ahead=ahead)
+        return Met(c0 + met.at, c0 + met.until)
 
     return meet

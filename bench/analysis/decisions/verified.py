@@ -15,9 +15,10 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
+from bench.analysis.decisions.meeting import of_gaps
 from bench.analysis.statistics.bootstrap import Floats
 from bench.analysis.statistics.cells import Cell, by_cell, column, labelled, plain_route, same_tier, usable
-from bench.analysis.statistics.curves import Arrival, Curves, crossing, curve_key, read_curve
+from bench.analysis.statistics.curves import Arrival, Curves, curve_key, read_curve
 from bench.records import Crossover, Measurement
 
 REACH = 1.2
@@ -195,8 +196,8 @@ def _meeting(totals: Sequence[Arrival], start: float, reached: int, ahead: int) 
         return None
     grid: Floats = np.linspace(start, reached, _GRID)
     gap = read_curve(totals[0], grid) - read_curve(totals[1], grid)
-    met = float(crossing(grid, gap[None, :])[0])
-    return met if math.isfinite(met) and gap[-1] * ahead > 0 else None
+    at, until = (float(place[0]) for place in of_gaps(grid, gap[None, :], ahead=ahead))
+    return at if math.isfinite(at) and math.isinf(until) else None
 
 
 def _status(one: Crossover, met: float | None, reached: int) -> Status:

@@ -223,6 +223,15 @@ def within(value: float, every: Floats, samples: int) -> Estimate:
     return _estimate(value, (float(every.min()), float(every.max())), "range", samples)
 
 
+def estimate(value: float, replicates: Floats | None, spread: Spread | None, samples: int) -> Estimate | None:
+    """An estimate with the spread of its replicates, where there is one; `None` when it is not finite."""
+    if not np.isfinite(value):
+        return None
+    if spread is None or replicates is None:
+        return Estimate(value=value, samples=samples)
+    return (within if spread == "range" else between)(value, replicates, samples)
+
+
 def _estimate(value: float, ends: tuple[float, float], spread: Spread, samples: int) -> Estimate:
     """An end that is not finite is left open."""
     low, high = min(ends[0], value), max(ends[1], value)

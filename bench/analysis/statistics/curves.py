@@ -1,4 +1,4 @@
-"""Arrival curves: how many tokens of a stream had arrived by when, and where two of them cross."""
+"""Arrival curves: how many tokens of a stream had arrived by when."""
 
 from __future__ import annotations
 
@@ -23,17 +23,3 @@ def curve_key(row: Measurement) -> tuple[str, str, int]:
 def read_curve(curve: Arrival, grid: Floats) -> Floats:
     """Seconds at which each number of tokens had arrived, linear between chunks."""
     return np.interp(grid, curve[0], curve[1])
-
-
-def crossing(grid: Floats, gaps: Floats) -> Floats:
-    """Last sign change of each row of `gaps` (rows, grid), linear between points; `inf` without one."""
-    signs = np.sign(gaps)
-    change = signs[:, :-1] * signs[:, 1:] <= 0
-    change &= signs[:, :-1] != signs[:, 1:]
-    place = change.shape[1] - 1 - np.argmax(change[:, ::-1], axis=1)
-    rows = np.arange(gaps.shape[0])
-    before, after = gaps[rows, place], gaps[rows, place + 1]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = before / (before - after)
-    met: Floats = np.where(change.any(axis=1), grid[place] + share * (grid[place + 1] - grid[place]), np.inf)
-    return met

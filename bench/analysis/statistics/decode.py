@@ -53,12 +53,19 @@ class DecodeLaw(Struct, frozen=True, kw_only=True):
     """What each of `tpot_s` is the median of: one step time a text."""
     slope_weights: tuple[float, ...] = ()
     """How far d1 moves with a relative change of each tier's step time; empty with a single tier."""
+    first_chunk_tokens: float = 1.0
+    """c0: tokens of the first chunk, which no step is counted for; median over its texts."""
     warnings: tuple[str, ...] = ()
 
     @property
     def tiers(self) -> int:
         """Number of prompt lengths behind the law."""
         return len(self.contexts)
+
+    @property
+    def longest_context(self) -> int:
+        """Tokens of prompt and output behind which nothing was measured."""
+        return self.longest_prompt + self.longest_output
 
     def at(self, context: float | Floats) -> Floats:
         """Seconds per output token at a mean context: between tiers by interpolation, outside by the law.
@@ -163,5 +170,6 @@ def _law(route: str, tiers: dict[int, list[Measurement]]) -> DecodeLaw:
         trials=len(rows),
         steps_s=tuple(tuple(map(float, values)) for _, values in steps),
         slope_weights=weights,
+        first_chunk_tokens=float(np.median(Texts(rows).column("first_chunk_tokens"))),
         warnings=tuple(warnings),
     )
