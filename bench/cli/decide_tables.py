@@ -1,4 +1,4 @@
-"""Tables of the deciding commands for people: at most `WIDTH` columns, figures with units and sense."""
+"""Tables of the deciding commands for people: as wide as the terminal, figures with units and sense."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from bench.cli.layout import columns as terminal
+
 if TYPE_CHECKING:
     from bench.analysis.decisions.advise import Advice, WorkloadAdvice
     from bench.analysis.decisions.gate import Outcome
     from bench.records import Comparison, Crossover, Estimate
 
-WIDTH = 100
 _COMFORTABLE, _NARROWEST = 14, 6  # a column of names is not folded below the second
+_WORD = re.compile(r"[^ -]+-?|-")
 _WHOLE = 20  # words up to here are broken only where nothing else makes room
 
 _UNITS = {
@@ -46,18 +48,21 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _widths(columns: Sequence[Sequence[str]], right: Sequence[bool]) -> list[int]:
-    """Room for each column: names are folded a little, then spreads go under their values, names again."""
+    """Room for each column: names are folded a little, then spreads go under their values, names again, then
+    numbers between their words, and at last names anywhere."""
+    room = terminal()
     widths = [max(map(len, column)) for column in columns]
     apart = [max(len(part) for cell in column for part in cell.split(" (")) + 1 for column in columns]
-    words = [max(len(part) for cell in column for part in re.split(r"[ -]", cell)) for column in columns]
+    words = [max(map(len, _WORD.findall(" ".join(column)))) for column in columns]
     whole = [min(word, _WHOLE) for word in words]
     for least in (
         [w if r else max(_COMFORTABLE, o) for w, r, o in zip(widths, right, whole, strict=True)],
         [a if r else max(_COMFORTABLE, o) for a, r, o in zip(apart, right, whole, strict=True)],
         [a if r else max(_NARROWEST, o) for a, r, o in zip(apart, right, whole, strict=True)],
-        [a if r else _NARROWEST for a, r in zip(apart, right, strict=True)],
+        [w if r else max(_NARROWEST, o) for w, r, o in zip(words, right, whole, strict=True)],
+        [w if r else _NARROWEST for w, r in zip(words, right, strict=True)],
     ):
-        while sum(widths) + 2 * (len(widths) - 1) > WIDTH:
+        while sum(widths) + 2 * (len(widths) - 1) > room:
             wide = [i for i, width in enumerate(widths) if width > least[i]]
             if not wide:
                 break
@@ -71,7 +76,9 @@ def _folded(cell: str, width: int) -> list[str]:
 
 def filled(line: str) -> str:
     """A sentence over as many lines as it needs."""
-    return textwrap.fill(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(
+        line, terminal(), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def notes(texts: Sequence[tuple[str, str]], rows: int) -> str:

@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from itertools import groupby
 
-from bench.analysis.decisions.goodput import Goodput, fewest, highest
+from bench.analysis.decisions.claims import many
+from bench.analysis.decisions.goodput import Goodput, highest
 
-from .decide_tables import filled, notes, table
+from .decide_tables import filled, notes, several, table
 
 
 def goodput_table(found: Sequence[Goodput], share: float) -> str:
@@ -19,25 +20,30 @@ def goodput_table(found: Sequence[Goodput], share: float) -> str:
             _cell(one, found),
             str(one.concurrency),
             f"{one.met} of {one.requests}",
+            f"{one.waves_kept} of {one.waves}",
+            "-" if one.lowest_share is None else f"{math.floor(one.lowest_share * 100)}%",
             _interval(one),
             "-" if one.requests_s is None else f"{one.requests_s:.3g}",
-            one.verdict,
+            one.verdict or "-",
         ]
         for one in found
     ]
-    head = ["route", "prompt", "at once", "within", "95% interval", "within, /s", f"{share * 100:g}% of them"]
+    head = ["route", "prompt", "at once", "within", "waves", "worst", "95% interval", "within/s"]
+    head.append(f"{share * 100:g}% within")
     texts = [
         (f"{one.route}, {_cell(one, found)}, {one.concurrency} at once", text)
         for one in found
         for text in _texts(one)
     ]
-    lines = [filled(line) for line in _conclusions(found, share)]
-    return table(head, rows) + notes(texts, 0) + "\n\n" + "\n".join(lines)
+    groups = groupby(found, key=lambda one: (one.route, _cell(one, found)))
+    lines = [f"{route}, {cell}: {_conclusion(list(levels))}" for (route, cell), levels in groups]
+    answer, key = ("\n".join(map(filled, told)) for told in (lines, _key(found)))
+    return f"{answer}\n\n{table(head, rows)}{notes(texts, 0)}\n\n{key}"
 
 
 def _cell(one: Goodput, found: Sequence[Goodput]) -> str:
-    tasks = {other.task for other in found}
-    return f"{one.tier:,} {one.condition}" + (f" {one.task}" if len(tasks) > 1 else "")
+    tasks = several([other.task for other in found])
+    return f"{one.tier:,} {one.condition}" + (f" {one.task}" if tasks else "")
 
 
 def _interval(one: Goodput) -> str:
@@ -61,15 +67,51 @@ def _texts(one: Goodput) -> list[str]:
     return told
 
 
-def _conclusions(found: Sequence[Goodput], share: float) -> list[str]:
-    lines = []
-    for (route, cell), levels in groupby(found, key=lambda one: (one.route, _cell(one, found))):
-        each = list(levels)
-        best = highest(each)
-        if best is not None:
-            lines.append(f"{route}, {cell}: kept with up to {best.concurrency} at once")
-        elif each[0].verdict == "missed":
-            lines.append(f"{route}, {cell}: missed already with {each[0].concurrency} at once")
-        else:
-            lines.append(f"{route}, {cell}: undecided: {fewest(share)} requests or more at a level can tell")
-    return lines
+def _conclusion(levels: Sequence[Goodput]) -> str:
+    """How many at once keep the promise: what is shown, and what was only seen."""
+    shown, seen = highest(levels), highest(levels, ("kept", "kept so far"))
+    if seen is None:
+        first = next((one for one in levels if one.verdict is not None), None)
+        if first is None:
+            return "no request can be judged"
+        missed = f"{first.verdict} already with {first.concurrency} at once"
+        return (
+            missed if first.verdict == "missed" else missed + _so_far(first, first.waves - first.waves_kept)
+        )
+    kept = "" if shown is None else f"kept with up to {shown.concurrency} at once"
+    if seen is shown:
+        return kept
+    so_far = (
+        f"so far with up to {seen.concurrency}"
+        if kept
+        else f"kept so far with up to {seen.concurrency} at once"
+    )
+    return f"{kept}; {so_far}".removeprefix("; ") + _so_far(seen, seen.waves_kept)
+
+
+def _so_far(one: Goodput, waves: int) -> str:
+    """In how many waves it was seen, and what would show it: ` (in all 4 waves), shown from 36 waves on`."""
+    unit = "request" if one.concurrency == 1 else "wave"
+    told = (
+        f"{waves} of {many(one.waves, unit)}" if waves < one.waves or waves == 1 else f"all {waves} {unit}s"
+    )
+    if one.texts < one.waves:
+        unit = "text"
+        told += f" of {many(one.texts, unit)}"
+    if one.shown_from is None:
+        return f" (in {told}), too near to be shown"
+    return f" (in {told}), shown from {many(one.shown_from, unit)} on"
+
+
+def _key(found: Sequence[Goodput]) -> list[str]:
+    """What the columns and words mean that stand in this table."""
+    keys = [
+        "within: requests within every limit; waves: those that kept it; worst: the least share of a wave"
+    ]
+    if any(one.concurrency > 1 for one in found):
+        keys.append("95% interval: a wave counts once in it, since its requests share a queue")
+    if any(one.texts < one.waves for one in found):
+        keys.append("texts: waves that sent the same ones count once together")
+    if any(one.verdict is not None and one.verdict.endswith("so far") for one in found):
+        keys.append("so far: seen and not shown yet; shown from so many on if the share stays as it was seen")
+    return keys

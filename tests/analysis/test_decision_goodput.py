@@ -1,12 +1,12 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 from decision_samples import invalid, trial
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec import structs
 
-from bench.analysis.decisions.goodput import Goodput, Promise, fewest, goodput, highest, wilson
+from bench.analysis.decisions.goodput import Goodput, Promise, goodput, highest
 from bench.records import Failure, Measurement, Window
 
 PROMISE = Promise(ttft_s=1.0, tpot_s=0.05)
@@ -36,24 +36,44 @@ def test_a_request_is_judged_by_itself_and_the_rate_counts_those_within_the_limi
     assert one(wave(1, [0.5, 0.5], tpot=0.06)).met == 0
 
 
-def test_the_interval_of_a_share_is_wilsons() -> None:
-    # Wilson's formula by hand for 9 of 10: middle 1.09207, half 0.28209, both over 1.38415
-    assert wilson(9, 10) == pytest.approx((0.59585, 0.98212), abs=2e-5)
-    assert wilson(10, 10) == pytest.approx((10 / (10 + 1.959964**2), 1.0))
+def test_requests_of_one_wave_are_one_trial_and_show_nothing() -> None:
+    found = one(wave(1, [0.5] * 64))
+    assert (found.share, found.waves, found.waves_kept, found.texts) == (1.0, 1, 1, 1)
+    assert (found.low, found.high) == pytest.approx((0.025, 1.0))  # 1 of 1, Clopper and Pearson
+    assert (found.verdict, found.shown_from) == ("kept so far", 36)
+    none = one(wave(1, [2.0] * 64))
+    assert (none.verdict, none.high, none.shown_from) == ("missed so far", pytest.approx(0.975), 2)
 
 
-@given(st.floats(0.01, 0.999))
-def test_the_fewest_requests_are_those_whose_interval_just_reaches_the_share(share: float) -> None:
-    count = fewest(share)
-    assert wilson(count, count)[0] >= share - 1e-12
-    assert count == 1 or wilson(count - 1, count - 1)[0] < share
+def test_a_share_is_kept_or_missed_where_its_waves_show_it() -> None:
+    def waves(count: int, *ttfts: float) -> list[Measurement]:
+        return [row for number in range(count) for row in wave(number, list(ttfts))]
+
+    assert one(waves(36, 0.5, 0.5)).verdict == "kept"  # 0.025 ** (1 / 36) = 0.9026
+    assert one(waves(35, 0.5, 0.5)).verdict == "kept so far"  # 0.8999
+    assert one(waves(2, 2.0, 2.0)).verdict == "missed"  # at most 1 - 0.025 ** (1 / 2) = 0.842
+    assert one(waves(6, 0.5, 2.0)).verdict == "missed"  # 3 of 6: 0.118 to 0.882 by the tables
+    assert one(waves(5, 0.5, 2.0)).verdict == "missed so far"
+    assert one(waves(1, 0.5, 0.5), share=0.02).verdict == "kept"
 
 
-def test_a_share_is_kept_missed_or_undecided() -> None:
-    assert one(wave(1, [0.5] * 35)).verdict == "kept"  # 35 / (35 + 3.84) = 0.901
-    assert one(wave(1, [0.5] * 34)).verdict == "undecided"  # 0.8985
-    assert one(wave(1, [0.5, 2.0] * 10)).verdict == "missed"
-    assert one(wave(1, [0.5, 2.0] * 10), share=0.25).verdict == "kept"  # 10 of 20: from 0.299 on
+def test_a_level_says_how_many_of_its_waves_kept_it_and_what_the_worst_gave() -> None:
+    found = one(
+        [*wave(1, [0.5] * 4), *wave(2, [0.5, 0.5, 0.5, 2.0]), *wave(3, [0.5, 2.0, 2.0, 2.0])], share=0.75
+    )
+    assert (found.waves_kept, found.waves, found.lowest_share) == (2, 3, 0.25)
+    assert found.share == pytest.approx(8 / 12)
+
+
+def test_waves_that_sent_the_same_texts_are_one_trial_together() -> None:
+    rows = [structs.replace(row, text_key=f"t{n % 2}") for n in range(6) for row in wave(n, [0.5, 0.5])]
+    found = one(rows)
+    assert (found.waves, found.texts, found.low) == (6, 2, pytest.approx(math.sqrt(0.025)))
+    # 2, 2 and 4 requests weigh as much as 8 ** 2 / (4 + 4 + 16) = 2 2/3 texts of equal size
+    uneven = one(
+        [structs.replace(row, text_key=key) for n, key in enumerate("aabc") for row in wave(n, [0.5] * 2)]
+    )
+    assert (uneven.texts, uneven.low) == (3, pytest.approx(0.025 ** (3 / 8)))
 
 
 def test_a_failed_request_keeps_no_promise_and_its_neighbours_are_still_judged() -> None:
@@ -77,25 +97,23 @@ def test_what_is_not_the_servers_doing_is_left_out_with_its_reason() -> None:
     found = one(rows)
     assert found.left_out == {"cancelled": 1, "cold_hit": 1, "no tpot_s": 1}
     assert (found.waves, found.requests, found.met) == (1, 2, 1)
-    assert one(rows[:2]).verdict == "undecided" and one(rows[:2]).share is None
+    spoilt = one(rows[:2])
+    assert (spoilt.verdict, spoilt.share, spoilt.low, spoilt.requests_s) == (None, None, None, None)
 
 
-def test_the_highest_level_has_none_below_it_that_missed() -> None:
-    good, bad = [0.5] * 40, [2.0] * 40
+def test_the_highest_level_has_none_below_it_that_missed_if_only_so_far() -> None:
+    def level(concurrency: int, waves: int, ttft: float) -> list[Measurement]:
+        return [row for number in range(waves) for row in wave(number, [ttft] * concurrency)]
 
-    def level(concurrency: int, ttfts: list[float]) -> list[Measurement]:
-        size = concurrency
-        return [
-            row
-            for number in range(len(ttfts) // size)
-            for row in wave(number, ttfts[number * size : (number + 1) * size])
-        ]
-
-    found = goodput([*level(2, good), *level(4, good), *level(8, bad), *level(10, good)], PROMISE)
-    assert [one.verdict for one in found] == ["kept", "kept", "missed", "kept"]
-    best = highest(found)
-    assert best is not None and best.concurrency == 4
-    assert highest(found[2:]) is None
+    found = goodput(
+        [*level(2, 40, 0.5), *level(4, 3, 0.5), *level(6, 1, 2.0), *level(8, 40, 0.5), *level(10, 40, 2.0)],
+        PROMISE,
+    )
+    assert [one.verdict for one in found] == ["kept", "kept so far", "missed so far", "kept", "missed"]
+    shown, seen = highest(found), highest(found, ("kept", "kept so far"))
+    assert shown is not None and shown.concurrency == 2
+    assert seen is not None and seen.concurrency == 4
+    assert highest(found[2:]) is None and highest(found[4:], ("kept", "kept so far")) is None
 
 
 def test_requests_sent_alone_are_a_level_and_salted_ones_count_as_cold() -> None:
@@ -106,11 +124,19 @@ def test_requests_sent_alone_are_a_level_and_salted_ones_count_as_cold() -> None
     assert found.requests_s == pytest.approx(1 / 1.5)
 
 
-def test_a_request_alone_that_failed_has_no_end_and_so_no_rate() -> None:
-    failure = Failure(kind="status", message="503")
-    failed = structs.replace(trial("a", None, None, number=2), failure=failure)
-    found = one([trial("a", 0.5, 0.01, number=1), failed])
-    assert (found.requests, found.met, found.requests_s) == (2, 1, None)
+def test_a_refused_request_keeps_the_rate_of_its_level() -> None:
+    sent = trial("a", 0.5, 0.01, number=1)  # 1.5 s
+    alone = [
+        structs.replace(trial("a", None, None, number=2), failure=Failure(kind=kind, message="no"))
+        for kind in ("refused", "status", "first_token_timeout")
+    ]
+    assert [one([sent, row]).requests_s for row in alone] == [pytest.approx(1 / 1.5)] * 2 + [None]
+    refused, *others = wave(1, [0.5, 0.5, 0.5])
+    refused = structs.replace(
+        invalid(refused, "failed"), ttft_s=None, total_s=None, failure=Failure(kind="status", message="503")
+    )
+    together = one([refused, *others])
+    assert (together.requests, together.met, together.requests_s) == (3, 2, 1.0)
 
 
 def test_a_first_replay_that_missed_is_no_replay() -> None:

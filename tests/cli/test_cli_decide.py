@@ -13,10 +13,12 @@ from click.testing import CliRunner, Result
 from msgspec import structs
 
 from bench.analysis.decisions.baseline import read_table, write_table
+from bench.analysis.decisions.goodput import Promise, goodput
 from bench.cli.decide_tables import comparison_table, crossover_table
+from bench.cli.goodput_table import goodput_table
 from bench.cli.main import app
 from bench.errors import BenchError, CannotTell, CheckFailed, SuiteError
-from bench.records import Comparison, Crossover, Estimate, Measurement, Verdict
+from bench.records import Comparison, Crossover, Estimate, Measurement, Verdict, Window
 from bench.resources import shipped
 
 DATA = Path(__file__).resolve().parent.parent / "data"
@@ -248,18 +250,70 @@ def test_advise_answers_the_production_case() -> None:
     assert found["target-only"]["ttft_s"] is None
 
 
-def test_goodput_says_what_is_kept_and_how_many_requests_could_tell(tmp_path: Path) -> None:
+def test_goodput_tells_what_is_shown_from_what_was_seen(tmp_path: Path) -> None:
     path = tmp_path / "forty.csv"
     table(path, ttft=1.0, trials=40)
     text = succeed("goodput", str(path), "--ttft", "2").stdout
-    assert "40 of 40" in text and "91 to 100%" in text  # Wilson: from 40 / 43.84 = 0.912 on
-    assert "a, 1,000 cold: kept with up to 1 at once" in text
+    assert "a, 1,000 cold: kept with up to 1 at once\n" in text
+    assert "40 of 40" in text and "91 to 100%" in text  # 0.025 ** (1 / 40) = 0.9119
     assert "missed already with 1 at once" in succeed("goodput", str(path), "--ttft", "0.5").stdout
-    # 3.8415 x 0.95 / 0.05 = 72.99
+    # log(0.025) / log(0.95) = 71.92
     text = succeed("goodput", str(path), "--ttft", "2", "--share", "95").stdout
-    assert "undecided: 73 requests or more at a level can tell" in text
+    said = "a, 1,000 cold: kept so far with up to 1 at once (in all 40 requests), shown from 72 requests on"
+    assert said in text and "so far: seen and not shown yet" in text
     [found] = json.loads(succeed("goodput", str(path), "--ttft", "2", "--json").stdout)
-    assert (found["met"], found["share"], found["verdict"]) == (40, 1.0, "kept")
+    assert (found["met"], found["share"], found["verdict"], found["shown_from"]) == (40, 1.0, "kept", None)
+
+
+def level(together: int, waves: int, beyond: int = 0, *, texts: int | None = None) -> list[Measurement]:
+    """Waves of a level, `beyond` of the requests of each slower than 2 s."""
+    return [
+        Measurement(
+            trial_id=f"a/{together}/{wave}",
+            route="a",
+            tier=1000,
+            condition="cold",
+            concurrency=together,
+            ttft_s=3.0 if place < beyond else 1.0,
+            total_s=4.0,
+            text_key="" if texts is None else f"{wave % texts}",
+            window=Window(id=f"{together}/{wave}", size=together, span_s=4.0),
+            verdict=Verdict(valid=True),
+        )
+        for wave in range(waves)
+        for place in range(together)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (level(2, 36) + level(4, 36), "kept with up to 4 at once"),
+        (level(2, 4), "kept so far with up to 2 at once (in all 4 waves), shown from 36 waves on"),
+        (
+            level(2, 40) + level(4, 6, texts=3) + level(8, 4, beyond=2),
+            "kept with up to 2 at once; so far with up to 4 (in all 6 waves of 3 texts), "
+            "shown from 36 texts on",
+        ),
+        (
+            # 77 of 80: the 0.025 quantile of Beta(0.9625 n, 0.0375 n + 1) is 0.8997 at 90, 0.9002 at 91
+            level(20, 3) + level(20, 4, beyond=3)[-20:],
+            "kept so far with up to 20 at once (in 3 of 4 waves), shown from 91 waves on",
+        ),
+        (level(10, 1, beyond=1), "kept so far with up to 10 at once (in 1 of 1 wave), too near to be shown"),
+        (
+            level(4, 1, beyond=4),
+            "missed so far already with 4 at once (in 1 of 1 wave), shown from 2 waves on",
+        ),
+        (level(4, 2, beyond=4), "missed already with 4 at once"),
+    ],
+)  # fmt: skip
+def test_the_headline_of_goodput_names_the_highest_level_shown_and_the_highest_seen(
+    rows: list[Measurement], said: str
+) -> None:
+    found = goodput(rows, Promise(ttft_s=2.0))
+    text = " ".join(goodput_table(found, 0.9).split("\n\n")[0].split())
+    assert text == f"a, 1,000 cold: {said}"
 
 
 @pytest.mark.parametrize("limits", [(), ("--ttft", "0"), ("--total", "inf"), ("--tpot", "nan")])

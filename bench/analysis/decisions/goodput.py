@@ -1,13 +1,16 @@
 """Goodput: how many requests a second a route serves within latency limits, and at how many at once.
 
-A limit is a promise to each request (TTFT, time per output token, total). A request that fails keeps
-none. What is judged are requests, not medians: a level whose median is within a limit breaks it for
-half of them.
+A limit is a promise to each request (TTFT, time per output token, total). A request that fails, or is
+refused, keeps none. What is judged are requests, not medians: a level whose median is within a limit breaks
+it for half of them.
+
+What was seen and what is shown are two things. Seen is the share of the requests that were within every limit.
+Shown is what its 95% interval says of all further ones. Requests of a wave share a queue, and waves of the
+same texts share what a drafter makes of these, so neither are independent: a text's waves are one trial.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -15,11 +18,16 @@ from typing import Literal
 from msgspec import Struct
 
 from bench.analysis.statistics.levels import Key, Wave, span_s, waves_by_level
+from bench.analysis.statistics.shares import share_interval, trials_to_show
+from bench.analysis.statistics.texts import text_keys
 from bench.records import Condition, Measurement
 
-_Z = 1.959963984540054  # two-sided 95% of the normal distribution
 _NOT_ITS_OWN = {"wave_spoilt"}  # another request of the wave failed: its own times still hold
 _SERVERS_FAULT = {"failed", "no_text"}
+_AT_ONCE = {"refused", "status"}  # failures that take no time worth counting
+Verdict = Literal["kept", "kept so far", "missed so far", "missed"]
+"""Whether the wanted share of requests was within every limit; `so far`: it was seen, and is not shown."""
+_SO_FAR: tuple[Verdict, ...] = ("kept so far", "missed so far")
 
 
 class Promise(Struct, frozen=True, kw_only=True):
@@ -42,25 +50,31 @@ class Goodput(Struct, frozen=True, kw_only=True):
     """Requests released together; 1: sent alone."""
     waves: int
     """Judged ones."""
+    waves_kept: int
+    """Waves of which the wanted share of requests, or more, was within every limit."""
+    texts: int
+    """Texts that these waves sent; waves of the same one count as one trial."""
     left_out: dict[str, int]
     """Reason -> waves that cannot be judged: something else than the server was wrong with them."""
     requests: int
     failed: int
     met: int
     """Requests within every limit."""
+    share: float | None
+    """Of the requests; this and what follows is `None` where no request was judged."""
+    lowest_share: float | None
+    """Share of the wave that kept least of its requests within."""
     low: float | None
-    """95% interval of the share of such requests (Wilson 1927); `None`: no request was judged."""
+    """95% interval of the share, with a text's waves as one trial (`share_interval`)."""
     high: float | None
     requests_s: float | None
-    """Requests within the limits / time from the release of their wave to the end of its last answer, summed
-    up over waves; `None` where a wave has no end, since a request sent alone has failed."""
-    verdict: Literal["kept", "missed", "undecided"]
-    """The wanted share lies below, above, or within the interval."""
-
-    @property
-    def share(self) -> float | None:
-        """Part of the judged requests that was within every limit."""
-        return self.met / self.requests if self.requests else None
+    """Requests within the limits / time from the release of their wave to its end, summed up over waves.
+    `None` too where a request that was sent alone failed after a time that is not known."""
+    verdict: Verdict | None
+    """The wanted share lies below or above the whole interval, or else below or above the share seen."""
+    shown_from: int | None
+    """Texts from which on the share, if it stays as it was seen, is shown to be kept or missed; `None`: it is
+    shown already, or a million would not do."""
 
 
 def goodput(measurements: Iterable[Measurement], promise: Promise, *, share: float = 0.9) -> list[Goodput]:
@@ -72,30 +86,16 @@ def goodput(measurements: Iterable[Measurement], promise: Promise, *, share: flo
     return [_level(key, waves, promise, share) for key, waves in found.items()]
 
 
-def highest(found: Sequence[Goodput]) -> Goodput | None:
-    """Of the levels of one route, tier, condition and task: the highest that keeps the promise, none below
-    it having missed it."""
+def highest(found: Sequence[Goodput], verdicts: Sequence[Verdict] = ("kept",)) -> Goodput | None:
+    """Of the levels of one route, tier, condition and task: the highest with one of these verdicts, none
+    below it having missed the promise, if only so far."""
     best = None
     for level in sorted(found, key=lambda one: one.concurrency):
-        if level.verdict == "missed":
+        if level.verdict in ("missed", "missed so far"):
             break
-        if level.verdict == "kept":
+        if level.verdict in verdicts:
             best = level
     return best
-
-
-def wilson(met: int, count: int) -> tuple[float, float]:
-    """95% interval of a share. Wilson, Probable Inference, J. Am. Stat. Assoc. 22 (1927), 209-212."""
-    share, square = met / count, _Z**2 / count
-    middle = share + square / 2
-    half = _Z * math.sqrt(share * (1 - share) / count + square / (4 * count))
-    return max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square))
-
-
-def fewest(share: float) -> int:
-    """Requests, all of them within the limits, from which on a share can be called kept: the interval
-    of `n` of `n` begins at n / (n + z**2)."""
-    return math.ceil(_Z**2 * share / (1 - share))
 
 
 def _level(key: Key, waves: Sequence[Wave], promise: Promise, share: float) -> Goodput:
@@ -108,8 +108,12 @@ def _level(key: Key, waves: Sequence[Wave], promise: Promise, share: float) -> G
         if not reasons:
             judged.append(wave)
     rows = [row for wave in judged for row in wave]
-    met = sum(_is_met(row, promise) for row in rows)
-    low, high = wilson(met, len(rows)) if rows else (None, None)
+    met = [sum(_is_met(row, promise) for row in wave) for wave in judged]
+    shares = [count / len(wave) for count, wave in zip(met, judged, strict=True)]
+    seen = sum(met) / len(rows) if rows else None
+    sizes = _texts(judged)
+    low, high = (None, None) if seen is None else share_interval(seen, _trials(sizes))
+    verdict = _verdict(seen, low, high, share)
     return Goodput(
         route=route,
         tier=tier,
@@ -117,21 +121,44 @@ def _level(key: Key, waves: Sequence[Wave], promise: Promise, share: float) -> G
         task=task,
         concurrency=concurrency,
         waves=len(judged),
+        waves_kept=sum(one >= share for one in shares),
+        texts=len(sizes),
         left_out=dict(sorted(left_out.items())),
         requests=len(rows),
         failed=sum(_has_failed(row) for row in rows),
-        met=met,
+        met=sum(met),
+        share=seen,
+        lowest_share=min(shares, default=None),
         low=low,
         high=high,
-        requests_s=_rate(judged, promise),
-        verdict=_verdict(low, high, share),
+        requests_s=_rate(judged, sum(met)),
+        verdict=verdict,
+        shown_from=trials_to_show(seen, share) if seen is not None and verdict in _SO_FAR else None,
     )
 
 
-def _verdict(low: float | None, high: float | None, share: float) -> Literal["kept", "missed", "undecided"]:
-    if low is None or high is None or low < share <= high:
-        return "undecided"
-    return "kept" if low >= share else "missed"
+def _texts(waves: Sequence[Wave]) -> list[int]:
+    """Requests of each text, those of all waves that sent it together."""
+    sizes: Counter[str | int] = Counter()
+    for place, key in enumerate(text_keys([wave[0] for wave in waves])):
+        sizes[place if key is None else key] += len(waves[place])
+    return list(sizes.values())
+
+
+def _trials(sizes: Sequence[int]) -> float:
+    """How many trials of equal weight tell as much as texts of these sizes: their number where all are equal,
+    fewer where not. L. Kish, Survey Sampling (1965), on unequal weights."""
+    return sum(sizes) ** 2 / sum(size**2 for size in sizes)
+
+
+def _verdict(seen: float | None, low: float | None, high: float | None, wanted: float) -> Verdict | None:
+    if seen is None or low is None or high is None:
+        return None
+    if low >= wanted:
+        return "kept"
+    if high < wanted:
+        return "missed"
+    return "kept so far" if seen >= wanted else "missed so far"
 
 
 def _limited(row: Measurement, promise: Promise) -> list[tuple[str, float | None, float]]:
@@ -161,12 +188,19 @@ def _is_met(row: Measurement, promise: Promise) -> bool:
     return all(value is not None and value <= limit for _, value, limit in _limited(row, promise))
 
 
-def _rate(waves: Sequence[Wave], promise: Promise) -> float | None:
-    met, took_s = 0, 0.0
+def _rate(waves: Sequence[Wave], met: int) -> float | None:
+    took_s = 0.0
     for wave in waves:
-        span = span_s(wave)
-        if not span:
+        one = _took_s(wave)
+        if one is None:
             return None
-        met += sum(_is_met(row, promise) for row in wave)
-        took_s += span
+        took_s += one
     return met / took_s if took_s else None
+
+
+def _took_s(wave: Wave) -> float | None:
+    """Time that the server gave to a wave."""
+    first = wave[0]
+    if first.window is None and first.total_s is None and first.failure is not None:
+        return 0.0 if first.failure.kind in _AT_ONCE else None
+    return span_s(wave)
