@@ -85,6 +85,7 @@ def _with_verified(found: list[dict[str, object]], loaded: _Loaded) -> list[dict
         key(one.crossover.route, one.crossover.base, *(getattr(one.crossover, name) for name in _CELL)): {
             "status": one.status,
             "output_tokens": one.output_tokens,
+            "until": one.until,
             "reached": one.reached,
         }
         for one in loaded.verified

@@ -128,13 +128,19 @@ def test_what_cannot_be_judged_says_why() -> None:
     assert verified(BASE, PREDICTED, [], {}) == []
 
 
-def test_a_lead_that_is_lost_again_confirms_nothing() -> None:
+def test_a_lead_that_is_lost_again_confirms_nothing_unless_its_end_was_predicted() -> None:
     rows = [follow("slow", 0.02), follow("fast", 0.01)]
     # fast leads from 101 tokens on; after 150 its steps take 0.06 s, and by 163 the lead is gone
     known = {curve_key(r): curve_of(r, 6.0 if r.route == "fast" else 1.0, after=150) for r in rows}
     (replay,) = [one for one in PREDICTED if one.condition == "replay"]
     (found,) = verified(BASE, [replay], rows, known)
-    assert (found.status, found.output_tokens) == ("not met", None)
+    assert found.status == "moved" and found.output_tokens == pytest.approx(101, abs=0.1)
+    # 49 steps win 0.49 s, then each loses 0.04 s
+    assert found.until == pytest.approx(150 + 0.49 / 0.04, abs=0.1)
+    assert "but they meet at 101, and again at 162" in sentence(found)
+    (expected,) = verified(BASE, [structs.replace(replay, until=160.0)], rows, known)
+    assert (expected.status, expected.until) == ("confirmed", found.until)
+    assert "confirmed at 101, and again at 162" in sentence(expected)
 
 
 def test_only_a_crossover_without_a_measured_curve_is_worth_a_trial() -> None:

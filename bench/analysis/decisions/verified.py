@@ -37,11 +37,14 @@ class Verified(Struct, frozen=True, kw_only=True):
     crossover: Crossover
     """The prediction, from the suite's own trials."""
     status: Status
-    """`confirmed`: measured, within the predicted spread or 20% of n*; `moved`: measured elsewhere;
+    """`confirmed`: measured, within the predicted spread or 20% of n*; `moved`: measured elsewhere, or the
+    lead is lost again, which was not predicted;
     `not met`: the routes do not meet up to `reached`; `open`: nor do they, but the predicted spread
     goes further; `not tested`: `why` says so."""
     output_tokens: float | None = None
     """Where the measured total latencies meet."""
+    until: float | None = None
+    """Where they meet again, the lead being lost."""
     reached: int | None = None
     """Output tokens measured on both routes."""
     basis: Literal["curve", "mean step"] | None = None
@@ -91,10 +94,11 @@ def sentence(one: Verified) -> str:
     head = f"{where}: predicted {_tokens(it.output_tokens)}"
     trials = "one trial a side" if one.samples == 1 else f"{one.samples} trials a side"
     reach = f"measured up to {one.reached:,} output tokens, {trials}" if one.reached else ""
+    again = f", and again at {_tokens(one.until)}" if one.until is not None else ""
     by = " (by the mean time per token)" if one.basis == "mean step" else ""
     return {
-        "confirmed": f"{head}, confirmed at {_tokens(one.output_tokens)}{by}{_off(one)}; {reach}",
-        "moved": f"{head}, but they meet at {_tokens(one.output_tokens)}{by}; {reach}",
+        "confirmed": f"{head}, confirmed at {_tokens(one.output_tokens)}{again}{by}{_off(one)}; {reach}",
+        "moved": f"{head}, but they meet at {_tokens(one.output_tokens)}{again}{by}; {reach}",
         "not met": f"{head}, but they do not meet; {reach}",
         "open": f"{head}, not met yet, and the predicted spread {_goes(it.high)}; {reach}",
         "not tested": f"{head}, not tested: {one.why}",
@@ -147,11 +151,12 @@ def _verified(
         totals.append(_median_stream(streams, ttft))
     start = max(float(tokens[0]) for tokens, _ in totals)
     reached = min(int(tokens[-1]) for tokens, _ in totals)
-    met = _meeting(totals, start, reached, 1 if one.wins == "below" else -1)
+    met, until = _meeting(totals, start, reached, 1 if one.wins == "below" else -1)
     return Verified(
         crossover=one,
-        status=_status(one, met, reached),
+        status=_status(one, met, until, reached),
         output_tokens=met,
+        until=until,
         reached=reached,
         basis="curve" if whole else "mean step",
         samples=min(counts),
@@ -190,22 +195,25 @@ def _median_stream(streams: Sequence[Arrival], ttft_s: float) -> Arrival:
     return grid, np.median([read_curve(stream, grid) for stream in streams], axis=0) + ttft_s
 
 
-def _meeting(totals: Sequence[Arrival], start: float, reached: int, ahead: int) -> float | None:
-    """Where the first total meets the second and then stays on the side of `ahead`: -1 below it, 1 above."""
+def _meeting(
+    totals: Sequence[Arrival], start: float, reached: int, ahead: int
+) -> tuple[float | None, float | None]:
+    """Where the first total takes the side of `ahead` (-1: below the second), and where it leaves it."""
     if reached <= start:
-        return None
+        return None, None
     grid: Floats = np.linspace(start, reached, _GRID)
     gap = read_curve(totals[0], grid) - read_curve(totals[1], grid)
-    at, until = (float(place[0]) for place in of_gaps(grid, gap[None, :], ahead=ahead))
-    return at if math.isfinite(at) and math.isinf(until) else None
+    places = (float(place[0]) for place in of_gaps(grid, gap[None, :], ahead=ahead))
+    met, until = (place if math.isfinite(place) else None for place in places)
+    return met, until
 
 
-def _status(one: Crossover, met: float | None, reached: int) -> Status:
+def _status(one: Crossover, met: float | None, until: float | None, reached: int) -> Status:
     predicted = one.output_tokens or 0.0
     low, high = _ends(one)
     if met is not None:
         near = abs(met / predicted - 1) <= NEAR or low <= met <= high
-        return "confirmed" if near else "moved"
+        return "confirmed" if near and (until is None or one.until is not None) else "moved"
     if reached <= predicted:
         return "not tested"
     return "open" if high > reached else "not met"
