@@ -157,3 +157,40 @@ def test_an_open_end_is_told_as_such() -> None:
     )  # fmt: skip
     (line,) = report_lines([], crossovers=[one])
     assert line == "a beats b beyond about 300 output tokens at 1,000 (at least 250, 95%)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "a beats b from about 300 to 9,000 output tokens at 1,000 (250 to 350, 95%)"),
+        (
+            {"until_low": 8_000.0, "until_high": 9_500.0},
+            "a beats b from about 300 to 9,000 output tokens at 1,000 "
+            "(250 to 350, 95%; the end 8,000 to 9,500, 95%)",
+        ),
+        ({"wins": "below"}, "a beats b below about 300 output tokens and again beyond 9,000 at 1,000"),
+        ({"output_tokens": 1.5}, "a beats b from the second output token up to about 9,000 at 1,000"),
+        (
+            {"output_tokens": 1.5, "wins": "below"},
+            "a beats b for a single output token and again beyond 9,000 at 1,000",
+        ),
+        ({"status": "always"}, "a beats b up to about 9,000 output tokens at 1,000"),
+    ],
+)
+def test_a_lead_that_ends_is_told_with_its_end(changes: dict[str, object], said: str) -> None:
+    told: dict[str, object] = {
+        "route": "a",
+        "base": "b",
+        "tier": 1_000,
+        "condition": "cold",
+        "status": "crosses",
+        "wins": "above",
+        "output_tokens": 300.0,
+        "low": 250.0,
+        "high": 350.0,
+        "spread": "interval",
+        "samples": (6, 6),
+        "until": 9_000.0,
+    }
+    (line,) = report_lines([], crossovers=[Crossover(**(told | changes))])  # type: ignore[arg-type]
+    assert line.startswith(said)

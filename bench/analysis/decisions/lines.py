@@ -114,27 +114,55 @@ def _span(estimate: Estimate, places: int, unit: str) -> str:
 
 def _crossed(one: Crossover, tasks: bool) -> str | None:
     where = f"at {_where(one, tasks)}"
-    if one.status == "always":
-        seen = hedge(*one.samples, trials=one.trials)
-        return f"{one.route} beats {one.base} at every output length {where}" + (f", {seen}" if seen else "")
+    if one.status == "always" or (one.status == "never" and one.until is not None):
+        return _throughout(one, where)
     if one.status == "undecided" and one.ahead is not None:
         return _partly(one, where)
     if one.status != "crosses" or one.output_tokens is None:
         return None
-    if one.output_tokens < FIRST:
-        which = "from the second output token on" if one.wins == "above" else "only for a single output token"
-        return f"{one.route} beats {one.base} {which} {where}"
-    side = "beyond" if one.wins == "above" else "below"
-    text = f"{one.route} beats {one.base} {side} about {_rounded(one.output_tokens)} output tokens {where}"
+    text = f"{one.route} beats {one.base} {_lengths(one, one.output_tokens)} {where}"
+    return text if one.output_tokens < FIRST else text + _spread(one) + _reach(one)
+
+
+def _throughout(one: Crossover, where: str) -> str:
+    """An order that holds for every output length, or up to where it ends."""
+    lengths = "at every output length"
+    if one.until is not None:
+        lengths = (
+            f"{'up to' if one.status == 'always' else 'beyond'} about {_rounded(one.until)} output tokens"
+        )
+    seen = hedge(*one.samples, trials=one.trials)
+    return f"{one.route} beats {one.base} {lengths} {where}" + (f", {seen}" if seen else "")
+
+
+def _lengths(one: Crossover, met: float) -> str:
+    """The output lengths for which a route wins."""
+    until = None if one.until is None else _rounded(one.until)
+    if one.wins == "above" and met < FIRST:
+        return "from the second output token " + ("on" if until is None else f"up to about {until}")
+    if one.wins == "above" and until is not None:
+        return f"from about {_rounded(met)} to {until} output tokens"
+    if one.wins == "above":
+        return f"beyond about {_rounded(met)} output tokens"
+    again = "" if until is None else f" and again beyond {until}"
+    if met < FIRST:
+        return f"{'for' if again else 'only for'} a single output token{again}"
+    return f"below about {_rounded(met)} output tokens{again}"
+
+
+def _spread(one: Crossover) -> str:
+    kind = "95%" if one.spread == "interval" else "range"
+    found = []
     if one.low is not None and one.high is not None and _tokens(one.low) != _tokens(one.high):
-        kind = "95%" if one.spread == "interval" else "range"
-        text += f" ({_tokens(one.low)} to {_tokens(one.high)}, {kind})"
+        found.append(f"{_tokens(one.low)} to {_tokens(one.high)}, {kind}")
     elif one.low is not None and one.high is None:
-        text += f" (at least {_tokens(one.low)}, {'95%' if one.spread == 'interval' else 'range'})"
+        found.append(f"at least {_tokens(one.low)}, {kind}")
     elif one.low is None and one.high is None:
         point = max(one.samples) < 2
-        text += f" ({hedge(*one.samples, trials=one.trials) if point else 'a point: no spread is known'})"
-    return text + _reach(one)
+        found.append(hedge(*one.samples, trials=one.trials) if point else "a point: no spread is known")
+    if one.until_low is not None and one.until_high is not None:
+        found.append(f"the end {_tokens(one.until_low)} to {_tokens(one.until_high)}, {kind}")
+    return f" ({'; '.join(found)})" if found else ""
 
 
 def _partly(one: Crossover, where: str) -> str:
