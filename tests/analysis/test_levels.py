@@ -105,3 +105,20 @@ def test_conditions_are_apart_and_salted_waves_are_cold_ones() -> None:
     ]
     found = [(one.condition, one.concurrency, one.waves) for one in levels(rows)]
     assert found == [("cold", 1, 1), ("cold", 2, 2), ("replay", 2, 1)]
+
+
+def test_a_failed_wave_stays_with_those_of_its_route_that_ran_without_their_drafter() -> None:
+    fallback = Verdict(valid=True, speculation="fallback")
+    good = [msgspec.structs.replace(one, verdict=fallback) for one in wave("w1", 4.0)]
+    failed = wave("w2", 4.0, valid=False, reason="failed")
+    (level,) = levels([*good, *failed])
+    assert (level.route, level.waves, level.invalid) == ("r (fallback)", 1, 1)
+    # where some of them drafted, nobody knows which the failed ones belong to
+    drafted = [
+        msgspec.structs.replace(one, verdict=Verdict(valid=True, speculation="as declared"))
+        for one in wave("w3", 4.0)
+    ]
+    assert [(one.route, one.invalid) for one in levels([*good, *failed, *drafted])] == [
+        ("r (fallback)", 0),
+        ("r", 1),
+    ]

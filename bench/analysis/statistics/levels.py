@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 import numpy as np
+from msgspec import structs
 
 from bench.analysis.statistics import bootstrap
 from bench.analysis.statistics.cells import column, is_turn, pooled, renamed, sound
@@ -42,7 +43,7 @@ def waves_by_level(measurements: Iterable[Measurement]) -> dict[Key, list[Wave]]
     that missed as this server's first ones do, and turns of chats.
     """
     cells: dict[Key, dict[tuple[str, str], Wave]] = {}
-    for row in renamed(measurements):
+    for row in renamed(_with_their_like(list(measurements))):
         if (row.concurrency > 1 and row.window is None) or is_first_miss(row) or is_turn(row):
             continue
         wave = row.window.id if row.window is not None else f"{row.trial_id}#{row.attempt}"
@@ -51,6 +52,25 @@ def waves_by_level(measurements: Iterable[Measurement]) -> dict[Key, list[Wave]]
     places = {route: place for place, route in enumerate(dict.fromkeys(key[3] for key in cells))}
     ordered = sorted(cells, key=lambda key: (*key[:3], places[key[3]], key[4]))
     return {key: list(cells[key].values()) for key in ordered}
+
+
+def _with_their_like(rows: list[Measurement]) -> list[Measurement]:
+    """The same rows: one that does not tell what speculation did, as a failed one does not, counts as past
+    the drafter's limit where all others of its route and prompt length are, so that it stays with them."""
+    seen: dict[tuple[object, ...], set[str]] = {}
+    for row in rows:
+        if row.verdict.speculation != "unknown":
+            seen.setdefault(_likes(row), set()).add(row.verdict.speculation)
+    return [
+        structs.replace(row, verdict=structs.replace(row.verdict, speculation="fallback"))
+        if row.verdict.speculation == "unknown" and seen.get(_likes(row)) == {"fallback"}
+        else row
+        for row in rows
+    ]
+
+
+def _likes(row: Measurement) -> tuple[object, ...]:
+    return (row.source, row.route, row.tier, row.task)
 
 
 def _level(key: Key, waves: Sequence[Wave]) -> Level:
