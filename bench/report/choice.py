@@ -16,7 +16,7 @@ from bench.report.content import Content
 from bench.report.escape import visible
 from bench.report.quantities import significant
 from bench.report.told import Table, Told
-from bench.report.words import tokens
+from bench.report.words import ending, tokens
 
 HEAD = ("prompt (tok)", "condition", "fastest by output length (tok)", "borders", "excluded")
 NOTE = (
@@ -47,6 +47,7 @@ def spans(found: Sequence[Crossover], routes: Sequence[str]) -> list[Span]:
     present = [name for name in routes if any(name in {one.route, one.base} for one in found)]
     borders: dict[float, Crossover | None] = {1.0: None}
     borders |= {one.output_tokens: one for one in found if one.output_tokens is not None and _meets(one)}
+    borders |= {one.until: one for one in found if one.until is not None}
     partly = [(end, one) for one in found if one.ahead for end in (one.ahead_from, one.ahead_to)]
     borders |= {end: one for end, one in partly if end is not None and end > 1}
     starts = sorted(borders)
@@ -72,17 +73,17 @@ def _beaten(name: str, found: Iterable[Crossover], output: float) -> bool:
 
 def _winner(one: Crossover, output: float) -> str | None:
     """The faster of a pair at an output length; `None` where that is undecided."""
-    if one.status == "always":
-        return one.route
-    if one.status == "never":
-        return one.base
+    lead_is_lost = one.until is not None and output > one.until
+    if one.status in ("always", "never"):
+        return one.route if (one.status == "always") != lead_is_lost else one.base
     if one.status == "undecided":
         late = one.ahead_from is not None and output >= one.ahead_from
         early = one.ahead_to is not None and output <= one.ahead_to
         return one.ahead if late or early else None
     if one.output_tokens is None:
         return None
-    return one.route if (output > one.output_tokens) == (one.wins == "above") else one.base
+    is_above = output > one.output_tokens and not lead_is_lost
+    return one.route if is_above == (one.wins == "above") else one.base
 
 
 class Choice(Struct, frozen=True, kw_only=True):
@@ -212,6 +213,8 @@ def _border(span: Span) -> str:
         return ""
     if one.status == "undecided":
         return ("at most " if one.ahead_from == span.start else "at least ") + tokens(span.start)
+    if span.start == one.until:
+        return tokens(span.start) + ending(one)
     text, inside = tokens(one.output_tokens or 0), []
     if one.low is not None or one.high is not None:
         ends = ["?" if end is None else tokens(end) for end in (one.low, one.high)]

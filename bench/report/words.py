@@ -78,10 +78,12 @@ def crossover_line(one: Crossover, several_tasks: bool = False) -> str:
     place += one.condition if one.reused_tokens is None else f"{one.reused_tokens:,} of them cached"
     place += f", {one.task}" if several_tasks else ""
     head = f"{place}: {one.route} against {one.base}: "
-    if one.status == "always":
-        return head + "faster at every output length" + _claimed(one)
-    if one.status == "never":
-        return head + "slower at every output length" + _claimed(one)
+    if one.status in ("always", "never"):
+        order = "faster" if one.status == "always" else "slower"
+        lengths = "at every output length"
+        if one.until is not None:
+            lengths = f"up to {tokens(one.until)} output tokens{ending(one)}"
+        return f"{head}{order} {lengths}{_claimed(one)}"
     if one.status == "undecided" or one.output_tokens is None:
         seen = f"; the best guess is {tokens(one.output_tokens)}" if one.output_tokens is not None else ""
         why = next((text for text in one.warnings if text.startswith(("no difference", "by the points"))), "")
@@ -101,9 +103,19 @@ def crossover_line(one: Crossover, several_tasks: bool = False) -> str:
         spread = " (no spread is known)"
     else:
         spread = " (a single text: no spread)"
-    return (
-        head + f"faster {side} {tokens(one.output_tokens)} output tokens{spread}{_reach(one)}" + _basis(one)
-    )
+    end = ""
+    if one.until is not None:
+        end = f" to {tokens(one.until)}" if one.wins == "above" else f" and from {tokens(one.until)} on"
+        end += ending(one)
+    where = f"{side} {tokens(one.output_tokens)} output tokens{spread}{end}"
+    return head + f"faster {where}{_reach(one)}" + _basis(one)
+
+
+def ending(one: Crossover) -> str:
+    """The spread of the place where a lead ends, where there is one."""
+    if one.until_low is None or one.until_high is None:
+        return ""
+    return f" ({tokens(one.until_low)} to {tokens(one.until_high)})"
 
 
 def _reach(one: Crossover) -> str:
