@@ -222,6 +222,8 @@ def _place(one: Crossover) -> str:
 
 def _texts(one: Crossover) -> list[str]:
     found = [text for text in one.warnings if not text.startswith("extrapolated ")]  # has a column
+    if one.until is not None:
+        found.append(_end(one, one.until))
     if one.ahead is not None:
         part = f"from at most {tokens(one.ahead_from)}" if one.ahead_from is not None else ""
         part = part or f"up to {tokens(one.ahead_to)} at least"
@@ -239,6 +241,18 @@ def _texts(one: Crossover) -> list[str]:
                 f"straight lines alone give {tokens(one.line_tokens)}, {why} {tokens(one.output_tokens)}"
             )
     return found
+
+
+def _end(one: Crossover, until: float) -> str:
+    """Where the lead of one of the two ends."""
+    names = [one.route, one.base]
+    if one.wins == "below" or one.status == "never":
+        names.reverse()
+    spread = ""
+    if one.until_low is not None and one.until_high is not None:
+        spread = f" ({tokens(one.until_low)} to {tokens(one.until_high)})"
+    again = " again" if one.status == "crosses" else ""
+    return f"{names[0]} is faster up to {tokens(until)}{spread} only, then {names[1]}{again}"
 
 
 def _says_point(texts: Sequence[str]) -> bool:

@@ -1,0 +1,40 @@
+"""The table of `crossover` says in words where a lead ends again."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.cli.decide_tables import crossover_table
+from bench.records import Crossover
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "a is faster up to 9,000 only, then b again"),
+        ({"wins": "below"}, "b is faster up to 9,000 only, then a again"),
+        (
+            {"until_low": 8_000.0, "until_high": 9_500.0},
+            "a is faster up to 9,000 (8,000 to 9,500) only, then b again",
+        ),
+        ({"status": "always", "wins": None}, "a is faster up to 9,000 only, then b"),
+        ({"status": "never", "wins": None}, "b is faster up to 9,000 only, then a"),
+    ],
+)
+def test_the_end_of_a_lead_stands_below_the_table(changes: dict[str, object], said: str) -> None:
+    told: dict[str, object] = {
+        "route": "a",
+        "base": "b",
+        "tier": 1_000,
+        "condition": "cold",
+        "status": "crosses",
+        "wins": "above",
+        "output_tokens": 300.0,
+        "low": 250.0,
+        "high": 350.0,
+        "spread": "interval",
+        "samples": (6, 6),
+        "until": 9_000.0,
+    }
+    one = Crossover(**(told | changes))  # type: ignore[arg-type]
+    assert f"- a against b, 1,000 cold: {said}\n" in crossover_table([one])
