@@ -25,11 +25,11 @@ from bench.analysis.decisions.baseline import read_table
 from bench.analysis.decisions.crossover import crossovers, one_way
 from bench.analysis.decisions.verified import Verified, verified
 from bench.analysis.decisions.winner import WinnerMap, winner_map
-from bench.analysis.statistics.arrival import arrival
+from bench.analysis.statistics.arrival import measured_with_curves
 from bench.analysis.statistics.cells import default_base, labelled
 from bench.analysis.statistics.chats import chats, planned_turns
 from bench.analysis.statistics.compare import compare
-from bench.analysis.statistics.curves import Arrival, curve_key
+from bench.analysis.statistics.curves import Curves
 from bench.analysis.statistics.levels import levels
 from bench.analysis.statistics.prefill import PrefillLaw, prefill_laws
 from bench.analysis.statistics.summary import summarise
@@ -113,17 +113,11 @@ class Run:
         for exchange in self.exchanges():
             yield from (page for page in (exchange.before, exchange.after) if page is not None)
 
-    def curves(self) -> dict[tuple[str, str, int], Arrival]:
+    def curves(self) -> Curves:
         """Arrival curves (tokens so far, seconds since sent) of the trials whose stream carries them."""
-        known = {(one.trial_id, one.attempt): one for one in self.measurements}
-        found = {}
-        for exchange in self.exchanges():
-            one = known.get((exchange.trial.id, exchange.attempt))
-            if exchange.purpose == "trial" and one is not None:
-                curve = arrival(exchange, one.output_tokens)
-                if curve is not None:
-                    found[curve_key(one)] = curve
-        return found
+        measured, curves = measured_with_curves(self.info, self.exchanges())
+        self.__dict__.setdefault("measurements", measured)
+        return curves
 
     def summary(self) -> list[Summary]:
         """Medians and spreads of the valid trials by route, tier, condition and task."""
@@ -145,7 +139,8 @@ class Run:
 
         Raises `SuiteError` when no route is called `base`.
         """
-        return crossovers(self.measurements, base, curves=self.curves())
+        curves = self.curves()  # measures, too: one pass over the journal for both
+        return crossovers(self.measurements, base, curves=curves)
 
     def verified(self) -> list[Verified]:
         """What the follow-up trials of `run --verify-crossover` say; empty where there are none."""
@@ -153,7 +148,8 @@ class Run:
             return []
         follow = load(self.path / FOLLOW_UP)
         predicted = one_way(self.crossovers())
-        return verified(self.measurements, predicted, follow.measurements, follow.curves())
+        curves = follow.curves()
+        return verified(self.measurements, predicted, follow.measurements, curves)
 
     def levels(self) -> list[Level]:
         """Throughput, percentiles, acceptance and reuse at each level of concurrency; empty where

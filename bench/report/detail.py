@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from bench.analysis.statistics.curves import picks
 from bench.analysis.statistics.machine import PhaseUse, phase_uses
 from bench.records import Exchange
 from bench.report.cost import Cost, cost_of
@@ -57,7 +58,7 @@ def reduce_exchange(exchange: Exchange, source: str) -> Detail:
     """An exchange in the size of a paragraph."""
     trial, failure = exchange.trial, exchange.failure
     times, counts, unit = _curve(exchange)
-    picked = picks(len(exchange.samples.at_ns))
+    picked = picks(len(exchange.samples.at_ns), CURVE_POINTS)
     samples = exchange.samples
     said = exchange.text or exchange.reasoning or exchange.tool_text
     if failure is not None:
@@ -102,17 +103,8 @@ def _curve(exchange: Exchange) -> tuple[tuple[float, ...], tuple[int, ...], str]
 @lru_cache(maxsize=64)
 def _picked(length: int) -> tuple[NDArray[np.intp], tuple[int, ...]]:
     """`picks` as an array, and as numbers from 1."""
-    places = np.array(picks(length), dtype=np.intp)
+    places = np.array(picks(length, CURVE_POINTS), dtype=np.intp)
     return places, tuple((places + 1).tolist())
-
-
-@lru_cache(maxsize=64)  # answers of a run are mostly of one length
-def picks(length: int, most: int = CURVE_POINTS) -> list[int]:
-    """At most `most` evenly spread places of a column, the first and the last among them. To be read
-    only: the same list is given again."""
-    if length <= most:
-        return list(range(length))
-    return [round(i * (length - 1) / (most - 1)) for i in range(most)]
 
 
 def _column(values: tuple[float | None, ...], picked: list[int]) -> tuple[float | None, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from bench.analysis.statistics.curves import picks
 from bench.records import Measurement
 from bench.report.content import Content
 from bench.report.detail import Detail
@@ -126,8 +127,8 @@ def _detail(
     shared = wave.shared if wave is not None and wave.shared is not None else detail
     # Samples of a wave count from the first byte of the request that holds them.
     shift = (shared.released_s or 0.0) - (detail.released_s or 0.0)
-    curve = _thin(len(detail.curve_s), points)
-    samples = _thin(len(shared.sample_s), points)
+    curve = picks(len(detail.curve_s), points)
+    samples = picks(len(shared.sample_s), points)
     seen = any(use is not None for use in shared.kv_usage)
     return [
         [_round(detail.curve_s[i]) for i in curve],
@@ -151,12 +152,6 @@ def _witnesses(one: Measurement) -> str:
     named = {"output_tokens": "output", "acceptance": "acceptance", "prefix_reuse": "reuse"}
     found = {label: witnesses((one,), key) for key, label in named.items()}
     return "; ".join(f"{label} from {source}" for label, source in found.items() if source)
-
-
-def _thin(length: int, most: int) -> list[int]:
-    if length <= most:
-        return list(range(length))
-    return [round(i * (length - 1) / (most - 1)) for i in range(most)]
 
 
 def _round(value: float | None) -> float | None:

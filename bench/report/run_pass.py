@@ -20,7 +20,7 @@ from bench.errors import JournalError
 from bench.journal import FOLLOW_UP, Entry, has_follow_up, read_run
 from bench.records import Event, Exchange, Measurement, RunInfo
 from bench.records.events import FORCED, REPEATED, SESSION
-from bench.report.detail import Detail, picks, reduce_exchange
+from bench.report.detail import Detail, reduce_exchange
 from bench.report.gaps import GapCounts
 
 ARRIVAL_POINTS = 512
@@ -57,7 +57,7 @@ class RunPass:
     """
 
     def __init__(self, path: Path) -> None:
-        from bench.analysis.verdicts.measure import measure_all
+        from bench.analysis.statistics.arrival import with_exchanges
 
         self._path = path
         self._info, entries = read_run(path, reads=False)
@@ -69,21 +69,20 @@ class RunPass:
         self._count = self._warmups = 0
         self._harness_ns = self._span_ns = 0
         self._last: Exchange | None = None
-        self._alone: dict[tuple[str, int], Exchange] = {}  # sent alone, and not measured yet: one or two
         self.details: list[Detail] = []
         self.gaps: dict[str, GapCounts] = {}
         """By the route's name, with `(fallback)` where that was seen: the label within this run."""
-        self._gaps: dict[tuple[str, int], GapCounts] = {}  # of what is not measured yet
         self.curves: dict[tuple[str, str, int], Arrival] = {}
         self.tasks: dict[str, str] = {}
         self.answers: dict[Key, Answer] = {}
         self.left_out = self._characters = 0
         self.measurements: list[Measurement] = []
-        for one in measure_all(self._info, self._watch(entries)):
+        for one, exchange in with_exchanges(self._info, self._watch(entries)):
             self.measurements.append(one)
-            self._keep_gaps(one)
-            exchange = self._alone.pop((one.trial_id, one.attempt), None)
-            if exchange is not None:
+            if one.turn:
+                continue
+            self._keep_gaps(one, exchange)
+            if exchange.wave is None:
                 self._keep_curve(one, exchange)
                 self._keep_answer(one, exchange)
 
@@ -127,21 +126,13 @@ class RunPass:
                 self._warmups += 1
             else:
                 self.details.append(reduce_exchange(entry, self._info.id))
-                if entry.trial.turn:
-                    yield entry
-                    continue
-                self._gaps[entry.trial.id, entry.attempt] = GapCounts.of(entry.chunks)
-                if entry.wave is None:
-                    self._alone[entry.trial.id, entry.attempt] = entry
             yield entry
 
-    def _keep_gaps(self, one: Measurement) -> None:
+    def _keep_gaps(self, one: Measurement, exchange: Exchange) -> None:
         """Adds the gaps of what was just measured to those of its route."""
         from bench.analysis.statistics.cells import renamed
 
-        counts = self._gaps.pop((one.trial_id, one.attempt), None)
-        if counts is not None:
-            self.gaps.setdefault(renamed([one])[0].route, GapCounts()).join(counts)
+        self.gaps.setdefault(renamed([one])[0].route, GapCounts()).join(GapCounts.of(exchange.chunks))
 
     @property
     def source(self) -> str:
@@ -150,16 +141,13 @@ class RunPass:
 
     def _keep_curve(self, one: Measurement, exchange: Exchange) -> None:
         """The arrival curve of what was just measured, thinned where it is very long."""
-        from bench.analysis.statistics.arrival import arrival
+        from bench.analysis.statistics.arrival import curve_of
         from bench.analysis.statistics.curves import curve_key
 
         if max(len(self.measurements), len(self._info.plan)) > CURVED_TRIALS:
             self.curves.clear()
             return
-        curve = arrival(exchange, one.output_tokens)
-        if curve is not None and len(curve[0]) > ARRIVAL_POINTS:
-            kept = picks(len(curve[0]), ARRIVAL_POINTS)
-            curve = (curve[0][kept], curve[1][kept])
+        curve = curve_of(one, exchange, most=ARRIVAL_POINTS)
         if curve is not None:
             self.curves[curve_key(one)] = curve
 

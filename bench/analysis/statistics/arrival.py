@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from bench.analysis.statistics.curves import Arrival, Curves, curve_key
+from bench.analysis.statistics.curves import Arrival, Curves, curve_key, picks
 from bench.analysis.verdicts.measure import measure_all
 from bench.records import Exchange, Measurement, RunInfo
 
@@ -35,23 +35,42 @@ def arrival(exchange: Exchange, output_tokens: int | None) -> Arrival | None:
     return tokens[kept], seconds[kept]
 
 
-def measured_with_curves(info: RunInfo, exchanges: Iterable[Exchange]) -> tuple[list[Measurement], Curves]:
-    """Measurements of all trials of a run, and the arrival curves of those that were sent alone and whose
-    stream carries one."""
-    last: list[Exchange] = []
+def with_exchanges(info: RunInfo, exchanges: Iterable[Exchange]) -> Iterator[tuple[Measurement, Exchange]]:
+    """Measurements of all trials of a run, in order, each beside its exchange.
+
+    An exchange is kept until it is measured, and no longer: a first replay that missed until the next one,
+    the requests of a wave until its last.
+    """
+    waiting: list[Exchange] = []
 
     def watched() -> Iterator[Exchange]:
         for exchange in exchanges:
-            last[:] = [exchange]
+            if exchange.purpose == "trial":
+                waiting.append(exchange)
             yield exchange
 
+    for row in measure_all(info, watched()):
+        key = (row.trial_id, row.attempt)
+        place = next(i for i, one in enumerate(waiting) if (one.trial.id, one.attempt) == key)
+        yield row, waiting.pop(place)
+
+
+def curve_of(row: Measurement, exchange: Exchange, *, most: int | None = None) -> Arrival | None:
+    """The arrival curve of a measured exchange, thinned to `most` points where it has more."""
+    curve = arrival(exchange, row.output_tokens)
+    if curve is None or most is None or len(curve[0]) <= most:
+        return curve
+    kept = picks(len(curve[0]), most)
+    return curve[0][kept], curve[1][kept]
+
+
+def measured_with_curves(info: RunInfo, exchanges: Iterable[Exchange]) -> tuple[list[Measurement], Curves]:
+    """Measurements of all trials of a run, and the arrival curves of those whose stream carries one."""
     rows: list[Measurement] = []
     curves: dict[tuple[str, str, int], Arrival] = {}
-    for row in measure_all(info, watched()):
+    for row, exchange in with_exchanges(info, exchanges):
         rows.append(row)
-        exchange = last[0]
-        if (exchange.trial.id, exchange.attempt) == (row.trial_id, row.attempt):  # else of a wave
-            curve = arrival(exchange, row.output_tokens)
-            if curve is not None:
-                curves[curve_key(row)] = curve
+        curve = curve_of(row, exchange)
+        if curve is not None:
+            curves[curve_key(row)] = curve
     return rows, curves

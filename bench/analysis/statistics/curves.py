@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 
@@ -18,6 +19,15 @@ Curves = Mapping[tuple[str, str, int], Arrival]
 def curve_key(row: Measurement) -> tuple[str, str, int]:
     """The key of a measurement's arrival curve."""
     return (row.source, row.trial_id, row.attempt)
+
+
+@lru_cache(maxsize=64)  # answers of a run are mostly of one length
+def picks(length: int, most: int) -> list[int]:
+    """At most `most` evenly spread places of a column, the first and the last among them. To be read
+    only: the same list is given again."""
+    if length <= most:
+        return list(range(length))
+    return [round(i * (length - 1) / (most - 1)) for i in range(most)]
 
 
 def read_curve(curve: Arrival, grid: Floats) -> Floats:

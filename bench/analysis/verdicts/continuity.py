@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from bench.analysis.verdicts.counters import difference
+from bench.analysis.verdicts.counters import Deltas, difference
 from bench.engines.base import Dialect
 from bench.records import Scrape
 
@@ -21,12 +21,14 @@ def change_between(
     *,
     our_tokens: int | None = None,
     starts_seen: frozenset[float] = frozenset(),
+    moved: Deltas | None = None,
 ) -> tuple[str | None, str]:
     """(`restart` | `replicas` | None, the clue).
 
     Clues: another process start; a changed configuration; counters that fell or vanished. A process
     start that was seen before the present one, or counters that fell to a level no fresh process has
-    after `our_tokens`, speak of several replicas behind one address. A missing page is no clue.
+    after `our_tokens`, speak of several replicas behind one address. A missing page is no clue. `moved`: the
+    `difference` of the two pages, where that is known already.
     """
     if earlier is None or later is None or not earlier.values or not later.values:
         return None, ""
@@ -38,7 +40,7 @@ def change_between(
     for label in _IDENTITY:
         if label in earlier.info and label in later.info and earlier.info[label] != later.info[label]:
             return "restart", f"{label} {earlier.info[label]} became {later.info[label]}"
-    moved = difference(earlier, later, dialect)
+    moved = difference(earlier, later, dialect) if moved is None else moved
     lost = [name for name in moved.vanished if earlier.values[name] > 0]
     if not moved.fell and not lost:
         return None, ""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from bench.analysis.verdicts.case import History
 from bench.analysis.verdicts.continuity import change_between
+from bench.analysis.verdicts.counters import Deltas
 from bench.engines.base import Dialect
 from bench.records import Exchange, Measurement, Scrape
 
@@ -41,9 +42,9 @@ class RouteHistory:
             self._epoch += 1
         self._note_start(exchange.before)
 
-    def before(self, exchange: Exchange, dialect: Dialect) -> History:
-        """What the judges of this exchange may know; call `observe` first."""
-        change, detail = self.change_within(exchange, dialect)
+    def before(self, exchange: Exchange, dialect: Dialect, moved: Deltas) -> History:
+        """What the judges of this exchange may know; call `observe` first. `moved`: see `change_within`."""
+        change, detail = self.change_within(exchange, dialect, moved)
         turn_before = exchange.prompt.follows
         cold = self._prompts.get(_key(exchange, turn_before))
         if turn_before is not None:  # it was another prompt: its times and text say nothing of this one
@@ -67,8 +68,8 @@ class RouteHistory:
             change_detail=detail,
         )
 
-    def change_within(self, exchange: Exchange, dialect: Dialect) -> tuple[str | None, str]:
-        """Restart or change of replica between the two pages of one exchange."""
+    def change_within(self, exchange: Exchange, dialect: Dialect, moved: Deltas) -> tuple[str | None, str]:
+        """Restart or change of replica between the two pages of one exchange; `moved` is their difference."""
         tokens = exchange.usage.completion_tokens if exchange.usage else None
         return change_between(
             exchange.before,
@@ -76,6 +77,7 @@ class RouteHistory:
             dialect,
             our_tokens=tokens,
             starts_seen=self._old_starts(),
+            moved=moved,
         )
 
     def remember(self, exchange: Exchange, measured: Measurement, restarted: bool) -> None:

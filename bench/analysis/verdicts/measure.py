@@ -86,7 +86,9 @@ class Measurer:
         dialect = dialect_of(exchange)
         history = self._history(exchange.trial.route)
         history.observe(exchange, dialect)
-        case = self._case(exchange, _Beside(history=history.before(exchange, dialect)))
+        moved = difference(exchange.before, exchange.after, dialect)
+        past = history.before(exchange, dialect, moved)
+        case = self._case(exchange, _Beside(history=past, deltas=moved))
         verdict = judge(case)
         measured = msgspec.structs.replace(case.numbers, verdict=verdict)
         history.remember(exchange, measured, case.history.change is not None)
@@ -102,18 +104,20 @@ class Measurer:
         assert wave is not None  # noqa: S101 - it is a wave
         history = self._history(whole.trial.route)
         history.observe(whole, dialect)
-        change, detail = history.change_within(whole, dialect)
+        moved = difference(whole.before, whole.after, dialect)
+        change, detail = history.change_within(whole, dialect, moved)
         facts = facts_of(self._info.facts.get(whole.trial.route), whole, dialect)
-        tpot_s = tpot_by_server(difference(whole.before, whole.after, dialect), members)
-        cases = []
+        tpot_s = tpot_by_server(moved, members)
+        cases, unsplit = [], not_split(wave.size)
         for member in map(on_its_own, members):
             past = msgspec.structs.replace(
-                history.before(member, dialect), cold_ttft_s=None, tier_ttft_s=None
+                history.before(member, dialect, unsplit), cold_ttft_s=None, tier_ttft_s=None
             )
-            beside = _Beside(history=past, facts=facts, deltas=not_split(wave.size), tpot_s=tpot_s)
+            beside = _Beside(history=past, facts=facts, deltas=unsplit, tpot_s=tpot_s)
             cases.append(self._case(member, beside))
         together = _Beside(
             history=History(change=change, change_detail=detail),
+            deltas=moved,
             facts=facts,
             requests=wave.size,
             longest=longest_of([case.numbers for case in cases]),
@@ -136,10 +140,11 @@ class Measurer:
         found = self._torn(self._waves.torn_by(exchange))
         dialect = dialect_of(exchange)
         history = self._history(exchange.trial.route)
-        change, _ = history.change_within(exchange, dialect)
+        moved = difference(exchange.before, exchange.after, dialect)
+        change, _ = history.change_within(exchange, dialect, moved)
         history.observe(exchange, dialect)
         if exchange.purpose == "prime":
-            found += self._first.decide(hit=self._decides(exchange) and self._holds(exchange))
+            found += self._first.decide(hit=self._decides(exchange) and self._holds(exchange, moved))
             history.primed(exchange)
         history.turn_page(exchange, restarted=change is not None)
         return found
@@ -148,11 +153,10 @@ class Measurer:
         replayed = exchange.trial.condition == "replay" and exchange.wave is None
         return replayed and self._first.waits_for(exchange.trial.route, exchange.prompt.sha256)
 
-    def _holds(self, exchange: Exchange) -> bool:
+    def _holds(self, exchange: Exchange, moved: Deltas) -> bool:
         """Whether a replay that is not measured reused what it should."""
-        dialect = dialect_of(exchange)
-        past = self._history(exchange.trial.route).before(exchange, dialect)
-        verdict = judge(self._case(exchange, _Beside(history=past), counted=False))
+        past = self._history(exchange.trial.route).before(exchange, dialect_of(exchange), moved)
+        verdict = judge(self._case(exchange, _Beside(history=past, deltas=moved), counted=False))
         return verdict.valid and verdict.reuse == "held"
 
     def _history(self, route: str) -> RouteHistory:
@@ -163,7 +167,7 @@ class Measurer:
         dialect = dialect_of(exchange)
         declared = self._declared(exchange.trial.route)
         facts = beside.facts or facts_of(self._info.facts.get(exchange.trial.route), exchange, dialect)
-        deltas = beside.deltas or difference(exchange.before, exchange.after, dialect)
+        deltas = beside.deltas
         reported = dialect.reported(exchange.reported)
         tokens = Tokens.of(exchange, deltas, reported, dialect)
         clock = times(exchange, tokens.output, _served_s(deltas, reported, tokens.output, beside.tpot_s))
@@ -274,8 +278,8 @@ class _Beside(Struct, frozen=True, kw_only=True):
     """What a case needs beside its exchange, where that is not in it."""
 
     history: History
+    deltas: Deltas
     facts: ServerFacts | None = None
-    deltas: Deltas | None = None
     expected: tuple[int, int] | None = None
     drafted: SpeculationCount | None = None
     """What replies say, where counters say nothing."""
