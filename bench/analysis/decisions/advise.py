@@ -16,7 +16,9 @@ from bench.analysis.decisions.claims import many
 from bench.analysis.decisions.shown import Shown
 from bench.analysis.decisions.workload import Request
 from bench.analysis.statistics import decode, prefill
+from bench.analysis.statistics.bootstrap import Floats
 from bench.analysis.statistics.cells import labelled, plain_route, routes_of, usable
+from bench.analysis.statistics.latency import steps_to
 from bench.errors import SuiteError
 from bench.records import Estimate, Measurement
 
@@ -39,7 +41,7 @@ class Advice(Struct, frozen=True, kw_only=True):
     request: Request
     ttft_s: Estimate | None = None
     decode_s: Estimate | None = None
-    """First to last token."""
+    """First to last chunk."""
     total_s: Estimate | None = None
     best: bool = False
     """The lowest expected total among the routes that have one, for this task."""
@@ -198,7 +200,6 @@ class Advisor:
     def _steps(
         self, route: str, request: Request, basis: dict[str, str], absent: dict[str, str], warnings: list[str]
     ) -> Estimate | None:
-        steps = max(request.output_tokens - 1, 0)
         law = self._step.get(route)
         near = self._seen[route].tpot(request.prompt_tokens)
         if near is not None:
@@ -209,10 +210,11 @@ class Advisor:
                 shift = law.slope_s * (request.output_tokens - near.longest_output) / 2 if law else 0.0
                 if law is None or law.tiers < 2:
                     warnings.append("how decode slows over so long an output is unknown (one tier)")
-            return _scaled(near.median, steps, shift)
+            return _scaled(near.median, steps_to(request.output_tokens, near.first_chunk_tokens), shift)
         if law is None:
             absent["decode_s"] = "no decode rate was measured"
             return None
+        steps = steps_to(request.output_tokens, law.first_chunk_tokens)
         context = request.prompt_tokens + request.output_tokens / 2
         value, half = float(law.at(context)), float(law.half_at(context))
         basis["decode_s"] = "decode law over " + (f"{law.tiers} tiers" if law.tiers > 1 else "one tier")
@@ -300,12 +302,12 @@ def _workload(route: str, given: Sequence[tuple[Advice, int]]) -> WorkloadAdvice
     )
 
 
-def _scaled(step: Estimate, steps: int, shift: float) -> Estimate:
+def _scaled(step: Estimate, steps: Floats, shift: float) -> Estimate:
     return structs.replace(
         step,
-        value=(step.value + shift) * steps,
-        low=None if step.low is None else (step.low + shift) * steps,
-        high=None if step.high is None else (step.high + shift) * steps,
+        value=float((step.value + shift) * steps),
+        low=None if step.low is None else float((step.low + shift) * steps),
+        high=None if step.high is None else float((step.high + shift) * steps),
     )
 
 

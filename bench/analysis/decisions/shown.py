@@ -22,6 +22,8 @@ class Near(NamedTuple):
     median: Estimate
     longest_output: int
     observed: bool
+    first_chunk_tokens: float
+    """c0: median over texts."""
 
 
 class Shown:
@@ -71,8 +73,9 @@ class Shown:
         return self._medians.get(key)
 
     def _near(self, rows: Sequence[Measurement], field: str) -> Near | None:
-        median = Texts(rows).median(field)
-        if median is None:
+        texts = Texts(rows)
+        median, first = texts.median(field), texts.middle("first_chunk_tokens")
+        if median is None or first is None:
             return None
         return Near(
             tier=rows[0].tier,
@@ -80,6 +83,7 @@ class Shown:
             median=median,
             longest_output=max(row.output_tokens or 0 for row in rows),
             observed=any(id(row) in self._observed for row in rows),
+            first_chunk_tokens=first,
         )
 
 

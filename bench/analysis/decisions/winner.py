@@ -1,7 +1,8 @@
 """The winner map: which route is fastest for every prompt and output length, and how sure that is.
 
 Latency of a route for a prompt of n tokens, a share of it cached, and k output tokens: the prefill
-law plus (k - 1) steps at the mean context n + k/2 (`prefill`, `decode`).
+law plus k - c0 steps at the mean context n + k/2 (`prefill`, `decode`), c0 being the tokens of the first
+chunk.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from bench.analysis.statistics import decode, prefill
 from bench.analysis.statistics.bootstrap import Floats
 from bench.analysis.statistics.cells import labelled, pooled, usable
 from bench.analysis.statistics.decode import DecodeLaw
+from bench.analysis.statistics.latency import steps_to, total_s
 from bench.analysis.statistics.prefill import PrefillLaw
 from bench.records import Measurement
 
@@ -67,8 +69,8 @@ def latency(
 ) -> tuple[Floats, Floats]:
     """Expected total latency and half of its 95% spread (NaN where unknown); arguments broadcast."""
     context = prompts + outputs / 2
-    steps = np.maximum(outputs - 1, 0)
-    value = ttft.ttft_s(prompts, reused) + steps * step.at(context)
+    steps = steps_to(outputs, step.first_chunk_tokens)
+    value = total_s(outputs, ttft.ttft_s(prompts, reused), step.at(context), step.first_chunk_tokens)
     half = np.hypot(ttft.half_width_s(prompts, reused), steps * step.half_at(context))
     return value, half
 

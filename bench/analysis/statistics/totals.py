@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.analysis.statistics.bootstrap import Floats
+from bench.analysis.statistics.latency import total_s
 from bench.records import Measurement
 
 SAME_LENGTH = 0.01
@@ -49,9 +50,9 @@ def totals(a: Sequence[Measurement], b: Sequence[Measurement]) -> Totals | str:
 
 
 def _at(rows: Sequence[Measurement], n: int) -> Floats:
-    return np.array(
-        [(row.ttft_s or 0.0) + max(0, n - row.first_chunk_tokens) * (row.tpot_s or 0.0) for row in rows]
-    )
+    fields = ("ttft_s", "tpot_s", "first_chunk_tokens")
+    ttft, tpot, first = (np.array([getattr(row, name) for row in rows], dtype=float) for name in fields)
+    return total_s(n, ttft, tpot, first)
 
 
 def _span(lengths: Floats) -> str:
