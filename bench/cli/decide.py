@@ -133,14 +133,14 @@ def compare(base: Path, new: Path, as_json: bool, strict: bool) -> None:
     """
     import msgspec
 
-    from bench.analysis.statistics.compare import across, differences
+    from bench.analysis.statistics.compare import across, changed_settings
     from bench.errors import SuiteError
 
     from .decide_tables import comparison_table, filled
 
     old, now = _load(base, base.name), _load(new, new.name)
     if old.info is not None and now.info is not None:
-        differing = differences(old.info, now.info)
+        differing = changed_settings(old.info, now.info)
         for line in differing:
             print(filled(f"differs: {line}"), file=sys.stderr)
         if differing and strict:
@@ -171,7 +171,7 @@ def gate(run: Path, baseline: Path, rule: tuple[str, ...], rules: Path | None, a
     """Check a run against a baseline, for CI.
 
     Exit code 0: every rule holds; 1: one fails; 4: it cannot be told yet. A rule fails only when the
-    whole 95% interval of new / baseline lies beyond it. Example:
+    whole 95% interval of new / baseline lies beyond it, or the route ran without its speculation. Example:
 
         ctxbench gate results/new --baseline results/old --rule "ttft cold 564577 <= 1.05"
     """
@@ -192,7 +192,7 @@ def gate(run: Path, baseline: Path, rule: tuple[str, ...], rules: Path | None, a
     verdict = analysis.verdict(outcomes)
     count = sum(one.status == verdict for one in outcomes)
     if verdict == "fail":
-        raise CheckFailed(f"the gate fails: {count} of {len(outcomes)} checks are beyond their tolerance")
+        raise CheckFailed(f"the gate fails: {count} of {len(outcomes)} checks fail, each with its reason")
     if verdict == "cannot tell":
         raise CannotTell(
             f"the gate cannot tell: {count} of {len(outcomes)} checks open, each with its reason"

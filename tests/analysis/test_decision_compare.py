@@ -6,8 +6,25 @@ from decision_samples import invalid, study, trial
 from msgspec import structs
 from scipy import stats
 
-from bench.analysis.statistics.compare import across, by_chance, compare, differences, rank_sum, signed_rank
-from bench.records import PromptSettings, Route, RunInfo, ServerFacts, Speculation, Suite
+from bench.analysis.statistics.compare import (
+    across,
+    by_chance,
+    changed_settings,
+    compare,
+    rank_sum,
+    signed_rank,
+)
+from bench.records import (
+    Measurement,
+    PromptSettings,
+    Route,
+    RunInfo,
+    ServerFacts,
+    Speculated,
+    Speculation,
+    Suite,
+    Verdict,
+)
 
 
 @pytest.mark.parametrize(("n", "m"), [(5, 5), (5, 12), (30, 45), (60, 60)])
@@ -137,6 +154,28 @@ def test_across_compares_equal_names_and_single_routes_whatever_they_are_called(
     assert across(old, [trial("z", 3.0)]) == []
 
 
+def test_a_route_that_fell_back_on_one_side_is_compared_with_itself_and_called_so() -> None:
+    def rows(name: str, *states: Speculated) -> list[Measurement]:
+        return [
+            trial(name, 2.0, number=number, verdict=Verdict(valid=True, speculation=state))
+            for number, state in enumerate(states)
+        ]
+
+    def pairs(new: list[Measurement], old: list[Measurement]) -> list[tuple[str, str]]:
+        return [(one.route, one.base) for one in across(old, new) if one.quantity == "ttft_s"]
+
+    plain = rows("plain", "none")
+    for others in ([], plain):
+        beside = [("plain", "plain")] if others else []
+        fell, ran = (rows("mtp4", state) + others for state in ("fallback", "as declared"))
+        assert pairs(fell, ran) == [("mtp4 (fallback)", "mtp4"), *beside]
+        assert pairs(ran, fell) == [("mtp4", "mtp4 (fallback)"), *beside]
+        assert pairs(fell, fell) == [("mtp4 (fallback)", "mtp4 (fallback)"), *beside]
+    some = rows("mtp4", "as declared", "fallback")
+    assert pairs(some, rows("mtp4", "as declared")) == [("mtp4", "mtp4"), ("mtp4 (fallback)", "mtp4")]
+    assert pairs(some, rows("other", "as declared")) == [("mtp4", "other"), ("mtp4 (fallback)", "other")]
+
+
 def test_nothing_measured_is_nothing_compared() -> None:
     assert compare([]) == []
     assert compare([trial("a"), invalid(trial("b"))], "a") == []
@@ -161,8 +200,8 @@ def _info(version: str, tiers: tuple[int, ...], hardware: str) -> RunInfo:
 
 def test_what_differs_between_two_runs_is_listed() -> None:
     base = _info("0.32", (512,), "V100")
-    assert differences(base, base) == []
-    assert differences(base, _info("0.33", (1024,), "H100")) == [
+    assert changed_settings(base, base) == []
+    assert changed_settings(base, _info("0.33", (1024,), "H100")) == [
         "mtp4, hardware: V100 -> H100",
         "mtp4, version: 0.32 -> 0.33",
         "mtp4, flag block: 0.32 -> 0.33",
@@ -173,7 +212,7 @@ def test_what_differs_between_two_runs_is_listed() -> None:
 def test_what_a_server_reckons_from_its_memory_is_no_difference_of_settings() -> None:
     base = _info("0.32", (512,), "V100")
     told = structs.replace(base.facts["mtp4"], flags={"block": "0.32", "full_length_requests": "4.0"})
-    assert differences(structs.replace(base, facts={"mtp4": told}), base) == []
+    assert changed_settings(structs.replace(base, facts={"mtp4": told}), base) == []
 
 
 def test_totals_of_unequal_outputs_are_reckoned_at_the_length_both_sides_reached() -> None:

@@ -5,10 +5,11 @@ import pytest
 from decision_samples import study, trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from bench.analysis.decisions.gate import QUANTITIES, gate, parse_rule, read_rules, verdict
 from bench.errors import SuiteError
-from bench.records import Measurement
+from bench.records import Measurement, Reason, Verdict
 
 TTFT = parse_rule("ttft cold 1000 <= 1.05")
 
@@ -165,3 +166,86 @@ def test_unequal_outputs_without_a_time_per_token_cannot_be_told() -> None:
     outcomes = gate(new, old, [parse_rule("total cold 1000 <= 1.05")])
     assert verdict(outcomes) == "cannot tell" and outcomes[0].ratio is None
     assert outcomes[0].why.startswith("outputs are 128 and 512 tokens long, and a trial without")
+
+
+def speculating(
+    name: str, seed: int = 3, *, state: str = "as declared", trials: int = 8
+) -> list[Measurement]:
+    """Trials of a route that declares speculation; `state`: what became of it."""
+    reasons = {
+        "as declared": (),
+        "fallback": (Reason(id="speculation_fallback", detail="sequence 1,101 over the drafter limit 512"),),
+        "off": (Reason(id="speculation_off", detail="0 drafts for 101 tokens"),),
+    }[state]
+    verdict = Verdict(
+        valid=state != "off",
+        reasons=reasons if state == "off" else (),
+        warnings=reasons if state == "fallback" else (),
+        speculation=state,  # type: ignore[arg-type]
+    )
+    rng = np.random.default_rng(seed)
+    acceptance = 0.8 if state == "as declared" else None
+    rows = study(name, 10, 0.02, trials, rng, noise=(0.005, 0.005))
+    return [structs.replace(row, verdict=verdict, acceptance=acceptance) for row in rows]
+
+
+@pytest.mark.parametrize("others", [[], ["plain"]])
+@pytest.mark.parametrize("rule", ["ttft cold 1000 <= 1.05", "acceptance cold * mtp4 >= 0.9"])
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        ("fallback", "speculation_fallback: sequence 1,101 over the drafter limit 512"),
+        ("off", "speculation_off: 0 drafts for 101 tokens"),
+    ],
+)
+def test_a_route_that_lost_its_speculation_fails_whatever_its_figures(
+    state: str, why: str, rule: str, others: list[str]
+) -> None:
+    """TTFT is as it was, and there is no acceptance any more: neither may let it pass or stay open."""
+    plain = [row for name in others for row in runs(1.0)[0] for row in [structs.replace(row, route=name)]]
+    outcomes = gate(
+        [*speculating("mtp4", state=state), *plain], [*speculating("mtp4", 4), *plain], [parse_rule(rule)]
+    )
+    (one,) = [one for one in outcomes if one.route == "mtp4"]
+    assert (one.status, verdict(outcomes)) == ("fail", "fail")
+    assert one.why == f"ran without its speculation in the new run, 8 of 8 trials ({why})"
+    assert [other.status for other in outcomes if other is not one] == ["pass"] * ("mtp4" not in rule) * len(
+        others
+    )
+
+
+def test_some_trials_without_their_speculation_fail_too() -> None:
+    new = [*speculating("mtp4"), *speculating("mtp4", 5, state="fallback", trials=2)]
+    (one,) = gate(new, speculating("mtp4", 4), [TTFT])
+    assert (one.route, one.status) == ("mtp4", "fail") and "2 of 10 trials" in one.why
+
+
+def test_an_invalid_attempt_without_speculation_is_no_failure_once_it_was_repeated() -> None:
+    new = [*speculating("mtp4"), *speculating("mtp4", 5, state="off", trials=1)]
+    (one,) = gate(new, speculating("mtp4", 4), [TTFT])
+    assert one.status == "pass"
+
+
+def test_without_speculation_on_both_sides_figures_decide_and_it_is_told() -> None:
+    new, old = (speculating("mtp4", seed, state="fallback") for seed in (3, 4))
+    for rule in ("ttft cold 1000 <= 1.05", "ttft cold 1000 mtp4 <= 1.05"):
+        (one,) = gate(new, old, [parse_rule(rule)])
+        assert (one.route, one.status) == ("mtp4", "pass")
+        assert one.why == "both sides ran without their speculation"
+    slower = [structs.replace(row, ttft_s=12.0 + row.repeat / 100) for row in new]
+    assert gate(slower, old, [TTFT])[0].status == "fail"
+
+
+@pytest.mark.parametrize("state", ["fallback", "off"])
+def test_a_baseline_that_lost_its_speculation_is_none(state: str) -> None:
+    """Against plain decoding a slow drafter looks fast."""
+    old = speculating("mtp4", 4, state=state)
+    (one,) = gate(speculating("mtp4"), old, [parse_rule("decode cold 1000 mtp4 >= 0.95")])
+    assert (one.route, one.status, one.more) == ("mtp4", "cannot tell", None)
+    assert one.why.startswith("ran without its speculation in the baseline, 8 of 8 trials (speculation_")
+
+
+def test_a_length_the_baseline_never_measured_cannot_be_told_with_or_without_speculation() -> None:
+    old = [structs.replace(row, tier=64) for row in speculating("mtp4", 4)]
+    (one,) = gate(speculating("mtp4", state="fallback"), old, [TTFT])
+    assert one.status == "cannot tell" and "not measured in the baseline" in one.why

@@ -225,6 +225,22 @@ def test_gate_passes_fails_or_cannot_tell_with_its_own_exit_code(tmp_path: Path)
     assert "it takes 2 more trials in the new run" in open_.stdout
 
 
+def test_a_gate_fails_by_name_where_the_new_run_lost_its_speculation(tmp_path: Path) -> None:
+    rule = ("--rule", "ttft cold 1000 <= 1.5")
+    old, new = table(tmp_path / "old.csv", 10.0), table(tmp_path / "new.csv", 10.0)
+    rows = read_table(Path(new).read_text("utf-8"), kind="csv", source="")
+    lost = Verdict(valid=True, speculation="fallback")
+    Path(new).write_text(write_table([structs.replace(row, verdict=lost) for row in rows]), encoding="utf-8")
+    failed = call("gate", new, "--baseline", old, *rule)
+    assert type(failed.exception) is CheckFailed and failed.exception.exit_code == 1
+    said = " ".join(failed.stdout.split())
+    assert "FAIL" in said
+    assert "ran without its speculation in the new run, 8 of 8 trials" in said
+    open_ = call("gate", old, "--baseline", new, *rule)
+    assert isinstance(open_.exception, CannotTell) and "in the baseline, 8 of 8 trials" in open_.stdout
+    assert "a (fallback) / a" in " ".join(succeed("compare", old, new).stdout.split())
+
+
 def test_gate_reads_rules_from_toml_and_speaks_json(tmp_path: Path) -> None:
     old = table(tmp_path / "old.csv", 10.0)
     rules = tmp_path / "rules.toml"

@@ -4,6 +4,10 @@ A rule reads `QUANTITY CONDITION TIER [ROUTE] <= RATIO`, e.g. `ttft cold 564577 
 median may be at most 1.05 times the baseline's. It fails only when the whole interval of the ratio
 lies beyond the tolerance and holds only when the whole interval lies within; anything else cannot
 be told, and the outcome says how many trials would settle it.
+
+A route that ran without the speculation it declares fails every rule of its cell, whatever its figures: it is
+not what was to be served. Where the baseline ran without, there is nothing to hold the new run against. Where
+both did, figures decide.
 """
 
 from __future__ import annotations
@@ -12,12 +16,13 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
+from bench.analysis.decisions.unspeculated import Unspeculated, cell_of, unspeculated
 from bench.analysis.statistics.bootstrap import MINIMUM
-from bench.analysis.statistics.cells import alone, pooled, same_tier
+from bench.analysis.statistics.cells import Cell, alone, plain_route, pooled, same_tier, sound
 from bench.analysis.statistics.compare import across
 from bench.analysis.statistics.texts import pairs_told
 from bench.errors import SuiteError
@@ -35,6 +40,7 @@ QUANTITIES = {
 }
 """Name in a rule -> measurement field."""
 Status = Literal["pass", "fail", "cannot tell"]
+_NEW, _OLD = "the new run", "the baseline"
 _CONDITIONS = ("cold", "salted", "replay")
 _FORM = "QUANTITY CONDITION TIER [ROUTE] <= RATIO, e.g. 'ttft cold 564577 <= 1.05'"
 
@@ -122,6 +128,18 @@ def read_rules(text: str, *, source: str) -> list[Rule]:
     return [parse_rule(rule) for rule in rules]
 
 
+class _Sides(NamedTuple):
+    """Both runs, and what is known of the two together."""
+
+    rows: Mapping[str, Sequence[Measurement]]
+    """Called as people are told of them, the new run first."""
+    found: Sequence[Comparison]
+    single: bool
+    """One route on each side: these are compared, whatever they are called."""
+    unlike: Sequence[tuple[str, Unspeculated]]
+    """Where one of the two alone ran without its speculation, and which."""
+
+
 def gate(new: Iterable[Measurement], baseline: Iterable[Measurement], rules: Sequence[Rule]) -> list[Outcome]:
     """What every rule says, cell by cell. A rule that no cell answers cannot be told.
 
@@ -129,9 +147,10 @@ def gate(new: Iterable[Measurement], baseline: Iterable[Measurement], rules: Seq
     """
     if not rules:
         raise SuiteError("a gate needs at least one rule, e.g. --rule 'ttft cold 564577 <= 1.05'")
-    sides = {"the new run": alone(new), "the baseline": alone(baseline)}
-    found = across(sides["the baseline"], sides["the new run"])
-    return [outcome for rule in rules for outcome in _rule(rule, found, sides)]
+    rows = {_NEW: alone(new), _OLD: alone(baseline)}
+    single = all(len({row.route for row in own}) == 1 for own in rows.values())
+    sides = _Sides(rows, across(rows[_OLD], rows[_NEW]), single, _unlike(rows, single))
+    return [outcome for rule in rules for outcome in _rule(rule, sides)]
 
 
 def verdict(outcomes: Iterable[Outcome]) -> Status:
@@ -140,22 +159,58 @@ def verdict(outcomes: Iterable[Outcome]) -> Status:
     return "fail" if "fail" in states else "cannot tell" if "cannot tell" in states else "pass"
 
 
-def _rule(
-    rule: Rule, found: Sequence[Comparison], sides: Mapping[str, Sequence[Measurement]]
-) -> list[Outcome]:
-    cells = [
-        one
-        for one in found
-        if one.quantity == QUANTITIES[rule.quantity]
-        and one.condition == rule.condition
-        and (rule.tier is None or same_tier(one.tier, rule.tier))
-        and (rule.route is None or one.route == rule.route)
-    ]
-    if cells:
-        return [_outcome(rule, one) for one in cells]
+def _unlike(rows: Mapping[str, Sequence[Measurement]], single: bool) -> list[tuple[str, Unspeculated]]:
+    """Cells that both sides measured and one of them without its speculation."""
+    without = {side: unspeculated(own) for side, own in rows.items()}
+    found = []
+    for side, other in ((_NEW, _OLD), (_OLD, _NEW)):
+        measured = {(row.route, cell_of(row)) for row in rows[other] if sound(row)}
+        too = {(one.route, one.cell) for one in without[other]}
+        found += [
+            (side, one)
+            for one in without[side]
+            if any(_same(one, *there, single) for there in measured)
+            and not any(_same(one, *there, single) for there in too)
+        ]
+    return found
+
+
+def _same(one: Unspeculated, route: str, cell: Cell, single: bool) -> bool:
+    return (single or one.route == route) and same_tier(one.cell.tier, cell.tier) and one.cell[1:] == cell[1:]
+
+
+def _rule(rule: Rule, sides: _Sides) -> list[Outcome]:
+    def is_meant(route: str, cell: Cell) -> bool:
+        return (
+            cell.condition == rule.condition
+            and (rule.tier is None or same_tier(cell.tier, rule.tier))
+            and (rule.route is None or plain_route(route) == rule.route)
+        )
+
+    unlike = [(side, one) for side, one in sides.unlike if is_meant(one.route, one.cell)]
+    outcomes = [_without_speculation(rule, side, one) for side, one in unlike]
+    for one in sides.found:
+        cell, route = Cell(one.tier, one.condition, one.task), plain_route(one.route)
+        if one.quantity != QUANTITIES[rule.quantity] or not is_meant(route, cell):
+            continue
+        if not any(_same(other, route, cell, sides.single) for _, other in unlike):
+            outcomes.append(_outcome(rule, one))
+    if outcomes:
+        return outcomes
     why = "no valid measurements of this quantity, condition, tier and route on both sides"
-    why = _unmeasured(rule.tier, sides) or why
+    why = _unmeasured(rule.tier, sides.rows) or why
     return [Outcome(rule=rule, route=rule.route or "*", tier=rule.tier, status="cannot tell", why=why)]
+
+
+def _without_speculation(rule: Rule, side: str, one: Unspeculated) -> Outcome:
+    return Outcome(
+        rule=rule,
+        route=one.route,
+        tier=one.cell.tier,
+        task=one.cell.task,
+        status="fail" if side == _NEW else "cannot tell",
+        why=one.told(side),
+    )
 
 
 def _unmeasured(tier: int | None, sides: Mapping[str, Sequence[Measurement]]) -> str | None:
@@ -174,13 +229,15 @@ def _unmeasured(tier: int | None, sides: Mapping[str, Sequence[Measurement]]) ->
 def _outcome(rule: Rule, cell: Comparison) -> Outcome:
     status, more, why = _judged(rule, cell)
     told = [why] if why else []
+    if cell.route != plain_route(cell.route):
+        told.append("both sides ran without their speculation")
     if cell.output_tokens is not None:
         told.append(f"at {cell.output_tokens:,} output tokens on both sides, since outputs differ")
     if cell.left_out is not None and cell.samples is not None:
-        told.append(pairs_told(cell.samples[0], cell.left_out, ("the new run", "the baseline")))
+        told.append(pairs_told(cell.samples[0], cell.left_out, (_NEW, _OLD)))
     return Outcome(
         rule=rule,
-        route=cell.route,
+        route=plain_route(cell.route),
         tier=cell.tier,
         task=cell.task,
         status=status,
@@ -220,7 +277,7 @@ def _too_few(ratio: Estimate, samples: tuple[int, int] | None, unit: str) -> str
     """What an interval needs, and on which side."""
     new, old = samples or (ratio.samples, ratio.samples)
     spread = "a range is no interval" if ratio.spread else f"one {unit} a side"
-    lacking = {"the new run": MINIMUM - new, "the baseline": MINIMUM - old}
+    lacking = {_NEW: MINIMUM - new, _OLD: MINIMUM - old}
     needed = [f"{_more_of(more, unit)} in {side}" for side, more in lacking.items() if more > 0]
     where = f"{_more_of(MINIMUM - new, unit)} a side" if new == old else " and ".join(needed)
     return f"{spread}: it takes {where}"

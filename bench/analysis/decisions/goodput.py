@@ -4,9 +4,9 @@ A limit is a promise to each request (TTFT, time per output token, total). A req
 refused, keeps none. What is judged are requests, not medians: a level whose median is within a limit breaks
 it for half of them.
 
-What was seen and what is shown are two things. Seen is the share of the requests that were within every limit.
-Shown is what its 95% interval says of all further ones. Requests of a wave share a queue, and waves of the
-same texts share what a drafter makes of these, so neither are independent: a text's waves are one trial.
+What was seen and what is shown are two things. Seen is the share of the requests that were within every
+limit. Shown is what its 95% interval says of all further ones. Requests of a wave share a queue, and waves of
+the same texts what a drafter makes of these, so neither are independent: a text's waves are one trial.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from bench.records import Condition, Measurement
 _NOT_ITS_OWN = {"wave_spoilt"}  # another request of the wave failed: its own times still hold
 _SERVERS_FAULT = {"failed", "no_text"}
 _AT_ONCE = {"refused", "status"}  # failures that take no time worth counting
-Verdict = Literal["kept", "kept so far", "missed so far", "missed"]
+Standing = Literal["kept", "kept so far", "missed so far", "missed"]
 """Whether the wanted share of requests was within every limit; `so far`: it was seen, and is not shown."""
-_SO_FAR: tuple[Verdict, ...] = ("kept so far", "missed so far")
+_SO_FAR: tuple[Standing, ...] = ("kept so far", "missed so far")
 
 
 class Promise(Struct, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ class Goodput(Struct, frozen=True, kw_only=True):
     requests_s: float | None
     """Requests within the limits / time from the release of their wave to its end, summed up over waves.
     `None` too where a request that was sent alone failed after a time that is not known."""
-    verdict: Verdict | None
+    verdict: Standing | None
     """The wanted share lies below or above the whole interval, or else below or above the share seen."""
     shown_from: int | None
     """Texts from which on the share, if it stays as it was seen, is shown to be kept or missed; `None`: it is
@@ -86,7 +86,7 @@ def goodput(measurements: Iterable[Measurement], promise: Promise, *, share: flo
     return [_level(key, waves, promise, share) for key, waves in found.items()]
 
 
-def highest(found: Sequence[Goodput], verdicts: Sequence[Verdict] = ("kept",)) -> Goodput | None:
+def highest(found: Sequence[Goodput], verdicts: Sequence[Standing] = ("kept",)) -> Goodput | None:
     """Of the levels of one route, tier, condition and task: the highest with one of these verdicts, none
     below it having missed the promise, if only so far."""
     best = None
@@ -151,7 +151,7 @@ def _trials(sizes: Sequence[int]) -> float:
     return sum(sizes) ** 2 / sum(size**2 for size in sizes)
 
 
-def _verdict(seen: float | None, low: float | None, high: float | None, wanted: float) -> Verdict | None:
+def _verdict(seen: float | None, low: float | None, high: float | None, wanted: float) -> Standing | None:
     if seen is None or low is None or high is None:
         return None
     if low >= wanted:

@@ -12,7 +12,7 @@ than `DIGITS` significant digits is a tie.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -21,12 +21,12 @@ from msgspec import structs
 
 from bench.analysis.statistics import bootstrap
 from bench.analysis.statistics.bootstrap import Floats, Side
-from bench.analysis.statistics.cells import Cell, by_cell, labelled, named, routes_of
+from bench.analysis.statistics.cells import FALLBACK, Cell, by_cell, labelled, named, plain_route, routes_of
 from bench.analysis.statistics.texts import PAIRS, Texts, in_pairs, left_out, pairs_told, told
 from bench.analysis.statistics.totals import Totals, totals
 from bench.records import Comparison, Estimate, Measurement, RunInfo
 
-Verdict = Literal["higher", "lower", "~", "undecided"]
+Direction = Literal["higher", "lower", "~", "undecided"]
 Lacking = Literal["test", "interval", "both", "trials", "length"]
 MARKS: dict[Lacking | None, str] = {
     "test": "~t", "interval": "~i", "both": "~", "trials": "?", "length": "?n", None: "",
@@ -84,23 +84,32 @@ def by_chance(found: Iterable[Comparison]) -> str | None:
 def across(base: Iterable[Measurement], new: Iterable[Measurement]) -> list[Comparison]:
     """Every route of `new` against the route of the same name in `base`, e.g. before and after an upgrade.
 
-    When the two have a single route each, these are compared whatever they are called. `route` and
-    `base` of the results carry the plain names.
+    When the two have a single route each, these are compared whatever they are called. A route that fell back
+    on one side alone is compared with itself on the other. `route` and `base` of the results carry the plain
+    names, with `(fallback)` where it was so.
     """
     old_rows = [structs.replace(row, source="") for row in base]
     new_rows = [structs.replace(row, source="") for row in new]
     rows = [structs.replace(row, route=f"base:{row.route}") for row in old_rows]
     rows = labelled(rows + [structs.replace(row, route=f"new:{row.route}") for row in new_rows])
     names = {side: [r for r in routes_of(rows) if r.startswith(side)] for side in ("base:", "new:")}
-    single = len(names["base:"]) == len(names["new:"]) == 1
+    own = {side: {plain_route(label) for label in labels} for side, labels in names.items()}
+    sole = next(iter(own["base:"])) if len(own["base:"]) == len(own["new:"]) == 1 else None
     found: list[Comparison] = []
     for cell, sides in by_cell(rows).items():
         for label in names["new:"]:
-            other = names["base:"][0] if single else "base:" + label.removeprefix("new:")
-            if label in sides and other in sides:
+            other = _counterpart(label, sole, sides)
+            if label in sides and other is not None:
                 left = (label.removeprefix("new:"), sides[label])
                 found += compare_cell(cell, left, (other.removeprefix("base:"), sides[other]))
     return found
+
+
+def _counterpart(label: str, sole: str | None, sides: Container[str]) -> str | None:
+    """The base that a route is compared with: in the same state of speculation, else in the other one."""
+    plain = sole or "base:" + plain_route(label).removeprefix("new:")
+    states = (plain + FALLBACK, plain) if label.endswith(FALLBACK) else (plain, plain + FALLBACK)
+    return next((state for state in states if state in sides), None)
 
 
 def compare_cell(
@@ -154,7 +163,7 @@ def _compared(one: Comparison, a: Floats, b: Floats, is_paired: bool, trials: tu
     ratio = _told(bootstrap.two_sides(_ratio, *sides, paired=is_paired), fewest) if (b > 0).all() else None
     difference = _told(bootstrap.two_sides(np.subtract, *sides, paired=is_paired), fewest)
     if p is None:
-        verdict: Verdict = "undecided"
+        verdict: Direction = "undecided"
         lacking: Lacking | None = "trials"
         warnings = [_too_few((a.size, b.size), trials)]
     else:
@@ -199,7 +208,7 @@ def _apart(estimate: Estimate | None, middle: float) -> int:
     return (estimate.low > middle) - (estimate.high < middle)
 
 
-def _verdict(p: float, apart: int) -> tuple[Verdict, Lacking | None, list[str]]:
+def _verdict(p: float, apart: int) -> tuple[Direction, Lacking | None, list[str]]:
     """A difference takes the test and the interval; where one of them lacks, the warning says which."""
     if p < SIGNIFICANT and apart:
         return ("higher" if apart > 0 else "lower"), None, []
@@ -305,7 +314,7 @@ NO_SETTINGS = {"full_length_requests"}
 """Flags that a log tells and nobody sets: what a server reckons from its memory."""
 
 
-def differences(base: RunInfo, new: RunInfo) -> list[str]:
+def changed_settings(base: RunInfo, new: RunInfo) -> list[str]:
     """What differs between two runs besides the server's speed: a reader must know before comparing."""
     found: list[str] = []
 
