@@ -26,7 +26,7 @@ SERVER_AWAY = "server-away"
 """A server is waited for, after the failure that the message tells: `route`, and the `problem` at the
 first look."""
 SERVER_BACK = "server-back"
-"""A server of somebody else's was away and answers again: `route`, `waited_s`. It may be a new process,
+"""A server was away, or has restarted, and answers again: `route`, `waited_s`. It may be a new process,
 so nothing in its cache is relied upon."""
 NOT_IDLE = "not-idle"
 """A request was not sent, since the server did not become idle: `route`."""

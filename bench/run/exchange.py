@@ -16,6 +16,7 @@ from bench.plan.durations import words
 from bench.plan.trials import wave_name
 from bench.prompting.compose import Prompt
 from bench.records import ClientHealth, Exchange, Purpose, Samples, Scrape, Trial, Wave
+from bench.run.continuity import Continuity
 from bench.run.openroute import OpenRoute
 from bench.run.pace import bytes_per_token
 from bench.run.progress import Phase, Progress
@@ -89,6 +90,7 @@ class Exchanger:
         """Ctrl-C came while requests ran that are on record: the caller has to stop."""
         self.server_s = 0.0
         """Time spent waiting for servers: idle, scrapes, the exchange itself, settling."""
+        self.continuity = Continuity()
         self._doubtful: set[str] = set()
         """Metrics pages that may lack what was sent last: it failed, or was never counted in full."""
 
@@ -106,7 +108,8 @@ class Exchanger:
         """The exchanges of a wave, or of one request: one wait, two pages and one series of samples for all
         of them, which stand in the first. A request that fails or is cut off is a record like the others.
 
-        Raises `NotIdle`, with nothing sent, when the server does not become idle in time.
+        Raises `NotIdle` when the server does not become idle in time, `Restarted` when it is another process
+        than at the last look; nothing was sent then.
         """
         ready = self._prepare(opened, members)
         name = f"{wave_name(members[0].trial)}-{purpose}{attempt}"
@@ -114,25 +117,13 @@ class Exchanger:
         started = time.monotonic()
         self._enter("waiting until idle")
         idle_s, before = await self._ready(opened, f"{page}-before")
-        seen = await self._release(opened, [prepared for prepared, _ in ready])
+        if before is not None:
+            self.continuity.require(opened, before)
+        seen = await self._release(opened, [one.prepared for one in ready])
         self.server_s += time.monotonic() - started
 
         async def recorded() -> list[Exchange]:
-            await seen.watchers.aclose()
-            found = []
-            for raw, member, (prepared, fields) in zip(seen.out.raws, members, ready, strict=True):
-                exchange = await finish(
-                    raw,
-                    prepared,
-                    trial=member.trial,
-                    prompt=member.prompt.recipe,
-                    request=fields,
-                    attempt=attempt,
-                    purpose=purpose,
-                    engine=opened.dialect.name,
-                )
-                found.append(msgspec.structs.replace(exchange, client=seen.client))
-            self._learn(opened, seen.out.raws, found)
+            found = await self._read_out(opened, seen, ready, attempt, purpose)
             found[0] = seen.beside(found[0], before, idle_s)
             if members[0].trial.concurrency > 1:
                 wave = Wave(id=name, size=len(members), released_ns=seen.out.at_ns)
@@ -144,6 +135,27 @@ class Exchanger:
         # Its answer has come: that must not be lost, whatever is still to be waited for.
         found, interrupted = await uncut(recorded())
         self.interrupted = self.interrupted or seen.out.interrupted or interrupted
+        return found
+
+    async def _read_out(
+        self, opened: OpenRoute, seen: _Seen, ready: Sequence[_Ready], attempt: int, purpose: Purpose
+    ) -> list[Exchange]:
+        """What the answers say, once nothing is watched any more."""
+        await seen.watchers.aclose()
+        found = []
+        for raw, one in zip(seen.out.raws, ready, strict=True):
+            exchange = await finish(
+                raw,
+                one.prepared,
+                trial=one.member.trial,
+                prompt=one.member.prompt.recipe,
+                request=one.fields,
+                attempt=attempt,
+                purpose=purpose,
+                engine=opened.dialect.name,
+            )
+            found.append(msgspec.structs.replace(exchange, client=seen.client))
+        self._learn(opened, seen.out.raws, found)
         return found
 
     async def _release(self, opened: OpenRoute, prepared: Sequence[Prepared]) -> _Seen:
@@ -183,7 +195,8 @@ class Exchanger:
         return [msgspec.structs.replace(settled, usage=first.usage, failure=first.failure), *others]
 
     def new_server(self, opened: OpenRoute) -> None:
-        """Another server is behind this route's address: nothing is known of its page."""
+        """Another process is behind this route's address: nothing is known of its page."""
+        self.continuity.forget(opened)
         if opened.metrics_url is not None:
             self._doubtful.add(opened.metrics_url)
 
@@ -232,9 +245,7 @@ class Exchanger:
             waited_s += wait.waited_s
         return waited_s, await self._with_file(wait.last, look.page, name)
 
-    def _prepare(
-        self, opened: OpenRoute, members: Sequence[Member]
-    ) -> list[tuple[Prepared, dict[str, object]]]:
+    def _prepare(self, opened: OpenRoute, members: Sequence[Member]) -> list[_Ready]:
         """Everything that can be done before `sent`; a replay reuses the bytes of its cold prompt."""
         keys = [_body_key(opened, one) for one in members]
         # What was sent before is let go first: prompts may have megabytes.
@@ -253,7 +264,7 @@ class Exchanger:
                 prompt_tokens=tokens,
                 endpoint=settings.endpoint,
             )
-            ready.append((prepared, self._bodies[key].fields))
+            ready.append(_Ready(member=one, prepared=prepared, fields=self._bodies[key].fields))
         return ready
 
     async def _settle(self, opened: OpenRoute, exchange: Exchange, before: Scrape, name: str) -> Exchange:
@@ -270,6 +281,7 @@ class Exchanger:
             limit_s=_SETTLE_LIMIT_S,
         )
         after = await self._with_file(wait.last, look.page, name)
+        self.continuity.look(opened, after)
         self.server_s += time.monotonic() - started
         if opened.metrics_url is not None:
             settled = wait.reached is True and exchange.failure is None
@@ -304,6 +316,15 @@ class Exchanger:
 
     def _enter(self, phase: Phase) -> None:
         self._progress.enter(phase, time.monotonic_ns())
+
+
+class _Ready(Struct, frozen=True, kw_only=True, eq=False):
+    """A request as it is sent."""
+
+    member: Member
+    prepared: Prepared
+    fields: dict[str, object]
+    """The request body without the prompt."""
 
 
 class _Seen(Struct, frozen=True, kw_only=True, eq=False):

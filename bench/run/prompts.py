@@ -24,7 +24,7 @@ from bench.prompting.tokens import (
     load_tokenizer,
     server_identity,
 )
-from bench.records import RunInfo, Trial
+from bench.records import RunInfo, TokenizerIdentity, Trial
 from bench.run.openroute import OpenRoute
 
 _TOKENIZE_TIMEOUT_S = 300.0
@@ -85,6 +85,12 @@ async def composers(
             await asyncio.to_thread(_try_out, made[key], info)
         by_route[name] = made[key]
     return by_route
+
+
+async def tokenizer_of_server(opened: OpenRoute) -> TokenizerIdentity:
+    """Which tokenizer a route's server has now. Raises `EngineError` when it does not tokenise."""
+    server = _ServerCount(opened, _blocking_post(opened, asyncio.get_running_loop()))
+    return await asyncio.to_thread(server_identity, server.ask, opened.model)
 
 
 def _lengths(info: RunInfo) -> set[int]:

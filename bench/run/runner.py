@@ -145,7 +145,7 @@ class Runner:
     async def _run_block(self, block: Sequence[Trial]) -> None:
         await self._sender.find_again()
         for route in dict.fromkeys(trial.route for trial in block):
-            await self._care.open(route, self._info, self._books.keep_info)
+            await self._care.open(route)
             await self._sender.warm_up(route)
         faults = self._care.faults.total()
         for group in groups(block):

@@ -1,8 +1,9 @@
-"""Is it still what the run was begun with? Asked when a run is resumed, before anything is sent.
+"""Is it still what the run was begun with? Asked before anything is sent: of every server when a run is
+resumed, and of one that was away or has restarted within it.
 
 A run is one table: were half of it measured on another model, another build or other texts, no number of
 it would mean anything. Compared is what makes a server another one to a long prompt, and what its prompts
-are made of. What is new with every start (time, room in the KV cache, lengths, ports) is no difference, and
+are made of. What is new with every start (time, room in the KV cache, slots, ports) is no difference, and
 neither is a fact that either side does not know.
 """
 
@@ -91,22 +92,29 @@ def _told(facts: ServerFacts) -> dict[str, str]:
         "speculation method": facts.flags.get("speculative_method"),
         "number of speculative tokens": facts.num_speculative_tokens,
         "block size": facts.block_size,
+        "context length": facts.max_model_len,
+        "type of the KV cache": facts.flags.get("cache_dtype") or facts.flags.get("kv_cache_dtype"),
     }
     return {what: str(value) for what, value in told.items() if value is not None}
+
+
+def tokenizer_difference(
+    route: str, was: TokenizerIdentity | None, now: TokenizerIdentity
+) -> Difference | None:
+    """How a route's tokenizer differs from the one that the run recorded; `None`: it does not, or there was
+    none yet."""
+    if was is None or was.sha256 == now.sha256:
+        return None
+    remedy = _AGAIN if now.kind == "server" else "bring the run's own back"
+    return Difference(route=route, what="tokenizer", was=_identity(was), now=_identity(now), remedy=remedy)
 
 
 def text_differences(info: RunInfo, before: Earlier, made: Mapping[str, Composer]) -> Iterator[Difference]:
     """How tokenizers and corpus differ from those that the run's prompts were made with."""
     for name, composer in made.items():
-        was, now = info.tokenizers.get(name), composer.tokenizer.identity
-        if was is not None and was.sha256 != now.sha256:
-            yield Difference(
-                route=name,
-                what="tokenizer",
-                was=_identity(was),
-                now=_identity(now),
-                remedy=_AGAIN if now.kind == "server" else "bring the run's own back",
-            )
+        found = tokenizer_difference(name, info.tokenizers.get(name), composer.tokenizer.identity)
+        if found is not None:
+            yield found
     for corpus in {composer.corpus.sha256: composer.corpus for composer in made.values()}.values():
         if before.corpus_sha256 not in (None, corpus.sha256):
             yield Difference(

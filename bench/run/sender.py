@@ -21,6 +21,7 @@ from bench.records import Event, Exchange, Purpose, RunInfo, Trial
 from bench.records.events import RESET, STARTED
 from bench.run.blame import is_servers_fault, turned_away
 from bench.run.books import Books
+from bench.run.continuity import Restarted
 from bench.run.exchange import Exchanger, NotIdle, utc_now
 from bench.run.forecast.outlook import warmup_tokens
 from bench.run.lifecycle.care import Caretaker
@@ -42,7 +43,7 @@ class Sender:
         self._ledger = books.ledger
         self._warm: set[str] = set()
         self.exchanger = Exchanger(books.store_page, progress)
-        self.care = Caretaker(stage, self.exchanger, progress, books.note)
+        self.care = Caretaker(info, stage, self.exchanger, progress, books.note, books.keep_info)
 
     def pair(self, trial: Trial) -> str:
         """Routes with equal keys are sent the same prompts."""
@@ -86,6 +87,10 @@ class Sender:
             yield
         except NotIdle as error:
             await self.care.leave_busy(route, error)
+        except Restarted as error:
+            if await self.care.see_to_restart(route, error):
+                self._warm.discard(route)
+                await self.warm_up(route)
         except EngineError as error:  # prompts may need the server's own tokenizer
             if await self.care.see_to_tokenizer(route, error):
                 self._warm.discard(route)

@@ -162,6 +162,7 @@ class _Reader:
             self._away[str(event.data.get("route", ""))] = event
         elif event.name in (SERVER_BACK, SERVER_FELL, ROUTE_LOST):
             self._away.pop(str(event.data.get("route", "")), None)
+            self._open.clear()  # what was begun has ended, or was not sent
         elif event.name == STARTED:
             self._open[event.data.get("trial"), event.data.get("attempt")] = event
         elif event.name == NOT_IDLE:

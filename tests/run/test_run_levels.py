@@ -27,7 +27,7 @@ from bench.run.study import Order, resume, start
 from bench.run.wave import Member
 from bench.servers.simulator import RequestTruth, load_profile
 from bench.servers.simulator import start as simulate
-from bench.wire.client import Client
+from bench.wire.client import Client, Prepared
 
 SPEED = 0.25
 """Slow enough that a busy machine does not hold an answer back as a whole: 16 tokens take 0.3 s."""
@@ -61,15 +61,19 @@ def test_a_wave_is_prepared_once_and_given_the_time_of_all_its_prompts() -> None
         metrics_url=None,
     )
     exchanger = Exchanger(_keep_nothing, Progress())
-    first, again = (exchanger._prepare(opened, [_member(n) for n in (1, 2, 3)]) for _ in range(2))
-    assert [prepared.first_token_s for prepared, _ in first] == [pytest.approx(120 + 0.01 * 3 * 500)] * 3
-    assert [one.body for one, _ in first] != [] and len({one.body for one, _ in first}) == 3
-    for (one, _), (other, _) in zip(first, again, strict=True):
+
+    def prepare(*numbers: int) -> list[Prepared]:
+        return [one.prepared for one in exchanger._prepare(opened, [_member(n) for n in numbers])]
+
+    first, again = prepare(1, 2, 3), prepare(1, 2, 3)
+    assert [one.first_token_s for one in first] == [pytest.approx(120 + 0.01 * 3 * 500)] * 3
+    assert len({one.body for one in first}) == 3
+    for one, other in zip(first, again, strict=True):
         assert one.body is other.body  # a replay sends the same bytes
-    ((alone, _),) = exchanger._prepare(opened, [_member(2)])
-    assert alone.first_token_s == 120 + 0.01 * 500 and alone.body is first[1][0].body
-    ((later, _),) = exchanger._prepare(opened, [_member(1)])
-    assert later.body == first[0][0].body and later.body is not first[0][0].body  # let go meanwhile
+    (alone,) = prepare(2)
+    assert alone.first_token_s == 120 + 0.01 * 500 and alone.body is first[1].body
+    (later,) = prepare(1)
+    assert later.body == first[0].body and later.body is not first[0].body  # let go meanwhile
 
 
 def test_equal_texts_behind_another_cache_salt_are_another_request() -> None:
@@ -85,8 +89,8 @@ def test_equal_texts_behind_another_cache_salt_are_another_request() -> None:
     salts = ["one", "one", "two", "two", None]
     bodies = []
     for salt in salts:
-        ((prepared, _),) = exchanger._prepare(opened, [_member(1, cache_salt=salt)])
-        bodies.append(prepared.body)
+        (one,) = exchanger._prepare(opened, [_member(1, cache_salt=salt)])
+        bodies.append(one.prepared.body)
     assert [msgspec.json.decode(body).get("cache_salt") for body in bodies] == salts
     assert bodies[0] is bodies[1] and bodies[2] is bodies[3]  # a replay sends the same bytes
 

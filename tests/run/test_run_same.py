@@ -55,6 +55,7 @@ def changed(facts: ServerFacts = VLLM, **fields: Any) -> list[str]:
         ({"version": "0.33.0"}, "route a: engine version was 0.32.0, is now 0.33.0"),
         ({"num_speculative_tokens": 4}, "route a: number of speculative tokens was 2, is now 4"),
         ({"block_size": 1616}, "route a: block size was 16, is now 1616"),
+        ({"max_model_len": 8192}, "route a: context length was 4096, is now 8192"),
         ({"flags": {"speculative_method": "eagle"}}, "route a: speculation method was mtp, is now eagle"),
     ],
 )
@@ -72,8 +73,14 @@ def test_another_weights_file_behind_the_same_name_is_a_difference() -> None:
     ]
 
 
+@pytest.mark.parametrize("flag", ["cache_dtype", "kv_cache_dtype"])
+def test_another_type_of_the_kv_cache_is_a_difference(flag: str) -> None:
+    was = msgspec.structs.replace(VLLM, flags={flag: "auto"})
+    assert changed(was, flags={flag: "fp8"}) == ["route a: type of the KV cache was auto, is now fp8"]
+
+
 def test_what_is_new_with_every_start_is_no_difference() -> None:
-    now = {"started_at": 2.0, "kv_capacity_tokens": 90_000, "max_model_len": 8192, "drafter_limit": 4096}
+    now: dict[str, Any] = {"started_at": 2.0, "kv_capacity_tokens": 90_000, "drafter_limit": 4096}
     assert changed(**now, flags={"speculative_method": "mtp", "num_gpu_blocks": "6000"}) == []
 
 

@@ -30,6 +30,7 @@ from bench.records.events import (
     TRIAL_LEFT,
 )
 from bench.run.blame import is_servers_fault
+from bench.run.continuity import Restarted
 from bench.run.exchange import Exchanger, NotIdle
 from bench.run.lifecycle.outage import RETURN_LIMIT_S, missing, wait_back
 from bench.run.lifecycle.stage import Stage
@@ -48,11 +49,21 @@ KeepInfo = Callable[[RunInfo], Awaitable[None]]
 class Caretaker:
     """Opens, watches and closes the routes of one run, and keeps the journal informed."""
 
-    def __init__(self, stage: Stage, exchanger: Exchanger, progress: Progress, note: Note) -> None:
+    def __init__(
+        self,
+        info: RunInfo,
+        stage: Stage,
+        exchanger: Exchanger,
+        progress: Progress,
+        note: Note,
+        keep: KeepInfo,
+    ) -> None:
+        self._info = info
         self._stage = stage
         self._exchanger = exchanger
         self._progress = progress
         self._note = note
+        self._keep = keep
         self.lost: dict[str, str] = {}
         """Routes given up for this session, with the reason."""
         self.faults: Counter[str] = Counter()
@@ -75,18 +86,20 @@ class Caretaker:
     async def _note_forced(self) -> None:
         """Keeps what is not as the run recorded it, once."""
         new, self._forced = self._stage.forced[self._forced :], len(self._stage.forced)
+        if new:
+            await self._keep(self._info)
         for one in new:
             self._progress.notes.append(f"forced: {one.text}")
             data: dict[str, object] = {"route": one.route, "what": one.what, "was": one.was, "now": one.now}
             await self._note(FORCED, one.text, data)
 
-    async def open(self, route: str, info: RunInfo, keep: KeepInfo) -> None:
+    async def open(self, route: str) -> None:
         """Starts the server of a route whose turn has come. A route that does not come is given up."""
         if route in self._stage.open_routes or route in self.lost:
             return
         started = time.monotonic()
         try:
-            notes = await self._stage.bring(route, info)
+            notes = await self._stage.bring(route, self._info)
         except BenchError as error:
             await self.lose(route, _without_name(error, route))
             return
@@ -94,7 +107,7 @@ class Caretaker:
             self._exchanger.server_s += time.monotonic() - started
         self._exchanger.new_server(self._stage.open_routes[route])
         self._progress.notes.extend(f"check: {route}: {one.text}" for one in notes)
-        await keep(info)
+        await self._keep(self._info)
         await self._note_forced()
         facts = msgspec.to_builtins(self._stage.open_routes[route].facts)
         await self._note(SERVER_STARTED, "", {"route": route, "facts": facts})
@@ -124,6 +137,16 @@ class Caretaker:
         await self.lose(route, _without_name(error, route))
         self._away.add(route)
 
+    async def see_to_restart(self, route: str, error: Restarted) -> bool:
+        """After a server turned out to have restarted while nothing was sent to it. Whether it goes on."""
+        why = _without_name(error, route)
+        self.faults[route] += 1
+        self._in_a_row[route] += 1
+        if self._in_a_row[route] >= IN_A_ROW:
+            await self.lose(route, f"{IN_A_ROW} troubles in a row, the last: {why}")
+            return False
+        return await self._welcome(route, why)
+
     async def see_to_tokenizer(self, route: str, error: EngineError) -> bool:
         """After a server's own tokenizer failed to help with a prompt, so that nothing could be sent.
         Whether the server may be another one now, and wants warming up."""
@@ -144,19 +167,30 @@ class Caretaker:
             self._progress.enter("waiting for the server to come back", time.monotonic_ns())
             problem = await missing(opened, counts=self._stage.counts(route))
             self._exchanger.server_s += time.monotonic() - started
-            if problem is None:
+            if problem is None and await self._welcome(route, self.lost[route]):
                 found.add(route)
-                self._exchanger.new_server(opened)
-                await self._welcome(route, self.lost.pop(route))
+                del self.lost[route]
                 self._in_a_row[route] = 0
         self.returned |= found
         return found
 
-    async def _welcome(self, route: str, why: str, waited_s: float = 0.0) -> None:
-        """Says that a server which was away answers again."""
+    async def _welcome(self, route: str, why: str, waited_s: float = 0.0) -> bool:
+        """Takes up a server that was away and answers again, if it is the one that was measured so far;
+        another one's route is lost. Whether it is."""
+        try:
+            opened = await self._stage.recognise(route, self._info)
+        except BenchError as error:
+            reason = _without_name(error, route)
+            if self.lost.get(route) != reason:  # else it has been told
+                await self.lose(route, reason)
+                self._away.add(route)
+            return False
+        self._exchanger.new_server(opened)
+        await self._note_forced()
         await self._note(SERVER_BACK, why, {"route": route, "waited_s": waited_s})
         after = f" after {words(waited_s)}" if waited_s else ""
         self._progress.notes.append(f"route {route}: its server answers again{after}")
+        return True
 
     async def see_to(self, exchange: Exchange, trials: Sequence[Trial]) -> bool:
         """After every exchange, or the one of a wave that failed: sees to its server. `trials`: what was
@@ -165,9 +199,11 @@ class Caretaker:
         if failure is None:
             if exchange.purpose != "warmup":
                 self._in_a_row[route] = 0
+            await self._recognise(route)
             return False
         fall = await self._stage.fallen(route, refused=failure.kind in ("refused", "connect_timeout"))
         if fall is None and not is_servers_fault(failure):
+            await self._recognise(route)
             return False
         self.faults[route] += 1
         self._of_trial.update(trial.id for trial in trials)
@@ -178,6 +214,12 @@ class Caretaker:
         if there:
             await self._leave(exchange, trials)
         return there
+
+    async def _recognise(self, route: str) -> None:
+        """After a request that was answered, by a server that has restarted meanwhile all the same."""
+        clue = self._exchanger.continuity.clues.get(route)
+        if clue is not None:
+            await self._welcome(route, f"its server has restarted during a request ({clue})")
 
     async def _wait_for(self, route: str, why: str, exchange: Exchange | None) -> bool:
         """Waits for a server that lives, for all we know; one of ours that stays silent is started again.
@@ -206,9 +248,7 @@ class Caretaker:
             await self.lose(route, f"its server {away}")
             self._away.add(route)
             return False
-        self._exchanger.new_server(opened)
-        await self._welcome(route, why, found.waited_s)
-        return True
+        return await self._welcome(route, why, found.waited_s)
 
     async def _leave(self, exchange: Exchange, trials: Sequence[Trial]) -> None:
         """Leaves trials for another session that failed too often, though their server answers again."""
@@ -240,12 +280,13 @@ class Caretaker:
             return False
         started = time.monotonic()
         try:
-            self._exchanger.new_server(await self._stage.restart(route))
+            self._exchanger.new_server(await self._stage.restart(route, self._info))
         except BenchError as error:
             await self.lose(route, _without_name(error, route))
             return False
         finally:
             self._exchanger.server_s += time.monotonic() - started
+        await self._note_forced()
         await self._note(SERVER_STARTED, "", {"route": route, "again": True})
         return True
 

@@ -23,8 +23,15 @@ from bench.run.order import with_ca_files
 from bench.run.preflight.checks import Check, check_route
 from bench.run.preflight.limits import with_limits
 from bench.run.progress import Phase, Progress
-from bench.run.prompts import composers
-from bench.run.same import Difference, Earlier, refusal, server_differences, text_differences
+from bench.run.prompts import composers, tokenizer_of_server
+from bench.run.same import (
+    Difference,
+    Earlier,
+    refusal,
+    server_differences,
+    text_differences,
+    tokenizer_difference,
+)
 from bench.wire.client import Client
 from bench.wire.machine import MachineLook
 
@@ -127,17 +134,22 @@ class Stage:
                 await server.start(client)
                 self._servers[name] = server
                 stack.callback(self._servers.pop, name, None)
-            opened = await self._connect(route, client)
+            opened = self._take(await self._ask(route, client))
             self._stacks[name] = stack.pop_all()
         return opened
 
-    async def _connect(self, route: Route, client: Client) -> OpenRoute:
+    async def _ask(self, route: Route, client: Client) -> OpenRoute:
+        """What a route's server says of itself now."""
         opened = await self._with_log_facts(await connect(route, client))
         opened = msgspec.structs.replace(opened, machine=self._machines.get(route.name, {}))
-        opened = with_limits(self._suite, opened, self._folder)
-        self.open_routes[route.name] = opened
-        if route.name in self._servers and self._run is not None:
-            self.logs[route.name] = ServerLog(self._servers[route.name].log(), self._run)
+        return with_limits(self._suite, opened, self._folder)
+
+    def _take(self, opened: OpenRoute) -> OpenRoute:
+        """From now on a route is this."""
+        name = opened.route.name
+        self.open_routes[name] = opened
+        if name in self._servers and self._run is not None:
+            self.logs[name] = ServerLog(self._servers[name].log(), self._run)
         return opened
 
     async def _with_log_facts(self, opened: OpenRoute) -> OpenRoute:
@@ -201,13 +213,34 @@ class Stage:
         """Whether the suite allows this server one more start."""
         return self._servers[name].may_restart()
 
-    async def restart(self, name: str) -> OpenRoute:
-        """Starts a server that fell again, and connects anew. Raises `EngineError` when it does not come."""
-        server, client = self._servers[name], self.open_routes[name].client
+    async def restart(self, name: str, info: RunInfo) -> OpenRoute:
+        """Starts a server that fell again. Raises `EngineError` when it does not come; else as `recognise`
+        does."""
+        server = self._servers[name]
         self._enter("starting the server")
         await server.stop()
-        await server.start(client)
-        return await self._connect(server.route, client)
+        await server.start(self.open_routes[name].client)
+        return await self.recognise(name, info)
+
+    async def recognise(self, name: str, info: RunInfo) -> OpenRoute:
+        """Asks a server that may have been started anew who it is, and takes that in.
+
+        Unless forced, raises the error of `accept` when it is not the one that the run recorded; forced, the
+        run's facts become its own. Another tokenizer of its own is refused in any case: the prompts at hand
+        were cut with the former.
+        """
+        was, composer = self.open_routes[name], self.composers.get(name)
+        now = await self._ask(was.route, was.client)
+        found = list(server_differences(was.route, info.facts.get(name), now.facts))
+        if composer is not None and self.counts(name):
+            cut_with = composer.tokenizer.identity
+            other = tokenizer_difference(name, cut_with, await tokenizer_of_server(now))
+            if other is not None:
+                raise refusal([*found, other])
+        self.accept(found)
+        if found:
+            info.facts[name] = now.facts
+        return self._take(now)
 
     async def close(self, name: str) -> None:
         """Stops the route's server if it is ours, and lets the route go."""
