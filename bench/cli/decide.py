@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,7 +57,7 @@ def crossover(sources: tuple[Path, ...], base: str | None, reused: str | None, a
     from bench.analysis.decisions.reused import parse_reuse, reuse_crossovers
 
     reuse = parse_reuse(reused) if reused is not None else None
-    loaded = _load_all(sources)
+    loaded = _load_all(sources, curves=reuse is None)
     if reuse is None:
         found = analysis.crossovers(loaded.measurements, base, curves=loaded.curves)
     else:
@@ -307,11 +306,14 @@ def goodput(
 # --- Reading --------------------------------------------------------------------------------------
 
 
-def _load_all(paths: Sequence[Path]) -> _Loaded:
-    """Everything of several sources; a source is known by its name, by its whole path where names clash."""
+def _load_all(paths: Sequence[Path], *, curves: bool = False) -> _Loaded:
+    """Everything of several sources; a source is known by its name, by its whole path where names clash.
+
+    `curves`: with arrival curves and what was verified by them, which hold every chunk of a run at once.
+    """
     unique = list({path.resolve(): path for path in paths}.values())
     names = [path.name for path in unique]
-    parts = [_load(path, str(path) if names.count(path.name) > 1 else path.name) for path in unique]
+    parts = [_load(path, str(path) if names.count(path.name) > 1 else path.name, curves) for path in unique]
     return _Loaded(
         measurements=[row for part in parts for row in part.measurements],
         observed=[row for part in parts for row in part.observed],
@@ -323,8 +325,8 @@ def _load_all(paths: Sequence[Path]) -> _Loaded:
     )
 
 
-def _load(path: Path, source: str) -> _Loaded:
-    return _load_run(path, source) if path.is_dir() else _load_table(path, source)
+def _load(path: Path, source: str, curves: bool = False) -> _Loaded:
+    return _load_run(path, source, curves) if path.is_dir() else _load_table(path, source)
 
 
 def _load_table(path: Path, source: str) -> _Loaded:
@@ -338,24 +340,20 @@ def _load_table(path: Path, source: str) -> _Loaded:
     return _Loaded(rows, observed, None, {}, [], {}, {})
 
 
-def _load_run(path: Path, source: str) -> _Loaded:
+def _load_run(path: Path, source: str, curved: bool) -> _Loaded:
     from msgspec import structs
 
-    from bench.analysis.watch.journal import is_watch
     from bench.api import load
     from bench.errors import SuiteError
 
     run = load(path)
-    if is_watch(run.info):
-        shows = f"ctxbench report {shlex.quote(str(path))}"
-        raise SuiteError(f"{path}: this is a watch, not a run: {shows} shows it")
+    found = run.curves() if curved else {}  # measures, too: one pass over the journal for both
     if not run.measurements:
         raise SuiteError(f"{path}: its journal holds no trial, so there is nothing to decide by")
     rows = [structs.replace(row, source=source) for row in run.measurements]
-    curves = {(source, trial, attempt): curve for (_, trial, attempt), curve in run.curves().items()}
-    return _Loaded(
-        rows, [], run.info, curves, run.verified(), _limits(run.info, source), _blocks(run.info, source)
-    )
+    curves = {(source, trial, attempt): curve for (_, trial, attempt), curve in found.items()}
+    verified = run.verified() if curved else []
+    return _Loaded(rows, [], run.info, curves, verified, _limits(run.info, source), _blocks(run.info, source))
 
 
 def _limits(info: RunInfo, source: str) -> dict[str, Limits]:

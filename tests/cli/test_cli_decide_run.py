@@ -9,6 +9,8 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from bench.analysis.statistics.curves import Arrival
+from bench.api import Run
 from bench.cli.main import app
 from bench.errors import SuiteError
 from bench.journal import Journal
@@ -138,3 +140,26 @@ def test_nothing_is_decided_by_a_watch_or_by_a_run_without_trials(
     (run / "run.json").write_bytes(msgspec.json.encode(info))
     told = str(call(command, str(run), *options).exception)
     assert "this is a watch, not a run: ctxbench report" in told
+
+
+def test_only_crossovers_read_arrival_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are all of a run's chunks, in memory at once."""
+    run = make_run(tmp_path / "one")
+    asked = []
+
+    def curves(run: Run) -> dict[tuple[str, str, int], Arrival]:
+        asked.append(run.path)
+        return {}
+
+    monkeypatch.setattr(Run, "curves", curves)
+    rule = ("--rule", "ttft cold * <= 1.05")
+    for command in (
+        ("compare", run, run),
+        ("gate", run, "--baseline", run, *rule),
+        ("advise", run, "--prompt", "1000", "--output", "10"),
+        ("goodput", run, "--ttft", "1"),
+        ("crossover", run, "--reused", "50%"),
+    ):
+        result = call(*command)
+        assert result.exit_code == 0 and result.output and not asked, command
+    assert call("crossover", run).exit_code == 0 and asked == [Path(run)]
