@@ -192,6 +192,9 @@ class ChatTurn(Struct, frozen=True, kw_only=True):
     ttft_s: float | None = None
     decode_tok_s: float | None = None
     total_s: float | None = None
+    ranges: dict[str, tuple[float, float]] = {}
+    """Field (`ttft_s`, `decode_tok_s`, `total_s`, `cached_tokens`) -> its least and its greatest value, where
+    several valid repeats have it."""
 
 
 class Chat(Struct, frozen=True, kw_only=True):
@@ -211,3 +214,5 @@ class Chat(Struct, frozen=True, kw_only=True):
     """Of all turns of one repeat: each turn's prompt holds the ones before it once more."""
     cached_tokens: int | None = None
     """How many of these the server found in its cache; median over repeats."""
+    repeats: int = 0
+    """Repeats of which any turn was measured, valid or not."""

@@ -68,6 +68,9 @@ def test_a_chat_is_summed_over_the_repeats_in_which_every_turn_is_valid() -> Non
         (2, 0, 3.5),
     ]
     assert chat.turns[1].excluded == {"turn_missed": 1}
+    assert chat.repeats == 3
+    assert [turn.ranges["total_s"] for turn in chat.turns] == [(1.0, 2.0), (2.0, 3.0), (3.0, 4.0)]
+    assert chat.turns[0].ranges["cached_tokens"] == (0.0, 0.0)
 
 
 def test_turns_that_came_with_another_attempt_complete_a_repeat() -> None:
@@ -78,6 +81,7 @@ def test_turns_that_came_with_another_attempt_complete_a_repeat() -> None:
 def test_a_chat_that_never_came_to_its_end_has_no_sum() -> None:
     (chat,) = chats([row(1, 1.0), row(2, 2.0)], {"x line 1": 3})
     assert (chat.whole, chat.total_s, chat.prompt_tokens) == (0, None, None)
+    assert (chat.repeats, chat.turns[0].ranges) == (1, {})
     assert [turn.valid for turn in chat.turns] == [1, 1, 0]
 
 

@@ -15,6 +15,7 @@ from bench.report.chats import chat_table
 from bench.report.content import Content, assemble
 from bench.report.export import measurements_csv, summary_json, table
 from bench.report.tables import terminal
+from bench.report.told import source_of
 
 ROUTE, SOURCE = suite().routes[0].name, content().measurements[0].source
 
@@ -83,15 +84,33 @@ def test_a_chat_stands_turn_by_turn_and_as_a_whole_in_every_output() -> None:
     found = chat_table(one)
     assert found is not None
     first, second, whole = found.rows
-    assert first == (*(ROUTE, "x.jsonl line 1", "1", "1,000", "0.8%", "-", "0.500", "50.0", "2.00", "ok"),)
-    assert second[2:] == ("2", "2,000", "50.4%", "50.0%", "1.00", "50.0", "4.00", "ok")
+    assert first == (ROUTE, "x.jsonl line 1", "1", "1", "1,000", "0.8%", "-", "0.500", "50.0", "2.00", "ok")
+    assert second[2:] == ("2", "1", "2,000", "50.4%", "50.0%", "1.00", "50.0", "4.00", "ok")
     # 3,000 prompt tokens, of which 8 + 1,008 were cached.
-    assert whole[2:] == ("all", "3,000", "33.9%", "-", "-", "-", "6.00", "1 whole repeat")
+    assert whole[2:] == ("all", "1", "3,000", "33.9%", "-", "-", "-", "6.00", "ok")
     page, text = html.render(one), markdown.render(one)
     assert "<h3>Chats</h3>" in page and "50.4%" in page and "## Chats" in text and "| 50.4% |" in text
     assert f"{ROUTE}, x.jsonl line 1: 2 turns in 6.00 s, 33.9% of their prompt tokens reused" in terminal(one)
     (chat,) = json.loads(summary_json(one))["chats"]
     assert (chat["whole"], chat["total_s"], [t["turn"] for t in chat["turns"]]) == (1, 6.0, [1, 2])
+
+
+def test_repeats_of_a_chat_stand_with_their_range_and_their_names() -> None:
+    slower = structs.replace(turn(2, repeat=2), ttft_s=1.2, total_s=5.0, decode_tok_s=40.0)
+    one = mixed(turn(1), turn(2), turn(1, repeat=2), slower, turn(1, repeat=3, valid=False))
+    found = chat_table(one)
+    assert found is not None
+    first, second, whole = found.rows
+    assert [row[3] for row in found.rows] == ["2 of 3", "2", "2 of 3"]
+    assert first[7] == "0.500 ±0%"
+    # medians 1.1 s, 45 tok/s and 4.5 s, each in the middle of its two repeats
+    assert second[7:10] == ("1.10 ±9%", "45.0 ±11%", "4.50 ±11%")
+    assert whole[9] == "6.50 ±8%"  # 6 s and 7 s
+    hover = dict(zip(found.head, map(source_of, second), strict=True))
+    assert f"{ROUTE}/chat-1/turn-2/1, {ROUTE}/chat-1/turn-2/2." in hover["repeats"]
+    assert "Median of 2 valid repeats, range 1.000 to 1.200." in hover["TTFT (s)"]
+    assert hover["TTFT (s)"].endswith("Witness: client clock (monotonic, stamped when the bytes arrived).")
+    assert "in 6.50 s (median of 2 repeats, 6.00 to 7.00 s)" in " ".join(terminal(one).split())
 
 
 def test_nothing_else_of_a_report_changes_when_chats_are_added() -> None:
@@ -111,9 +130,10 @@ def test_turns_that_missed_are_listed_and_leave_a_chat_without_a_sum() -> None:
         "ok",
         "invalid: 1 x turn_missed",
         "not measured",
-        "0 whole repeats",
+        "never whole",
     ]
-    assert found.rows[-1][3:9] == ("-",) * 6
+    assert [row[3] for row in found.rows] == ["1", "0 of 1", "0", "0 of 1"]
+    assert found.rows[-1][4:10] == ("-",) * 6
     assert any("a turn of a chat reused less" in words.excluded_line(bad) for bad in words.excluded(one))
     assert "3 turns, 1 of them valid: no sum" in terminal(one)
 

@@ -1,7 +1,7 @@
 """Recorded chats: what each turn costs when the one before it is in the cache, and a chat as a whole.
 
 The only analysis of turns. A repeat of a chat holds the same text again, so several say how steady a
-server is and nothing of other chats: medians, and the fastest and slowest, but no intervals.
+server is and nothing of other chats: medians and ranges, but no intervals.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from bench.analysis.statistics.cells import is_turn, plain_route, renamed, sound
+from bench.analysis.statistics.bootstrap import Floats
+from bench.analysis.statistics.cells import column, is_turn, plain_route, renamed, sound
 from bench.records import Chat, ChatTurn, Measurement, Trial
+
+_RANGED = ("ttft_s", "decode_tok_s", "total_s", "cached_tokens")
 
 
 def chats(measurements: Iterable[Measurement], planned: Mapping[str, int] | None = None) -> list[Chat]:
@@ -56,6 +59,7 @@ def _chat(name: str, route: str, rows: Sequence[Measurement], turns: int) -> Cha
         slowest_s=max(totals, default=None),
         prompt_tokens=_count([_sum([row.prompt_tokens for row in found]) for found in whole]),
         cached_tokens=_count([_sum([row.cached_tokens for row in found]) for found in whole]),
+        repeats=len({(row.source, row.repeat) for row in rows}),
     )
 
 
@@ -73,7 +77,12 @@ def _turn(turn: int, rows: Sequence[Measurement]) -> ChatTurn:
         ttft_s=_median([row.ttft_s for row in valid]),
         decode_tok_s=_median([row.decode_tok_s for row in valid]),
         total_s=_median([row.total_s for row in valid]),
+        ranges={name: found for name in _RANGED if (found := _range(column(valid, name))) is not None},
     )
+
+
+def _range(values: Floats) -> tuple[float, float] | None:
+    return (float(values.min()), float(values.max())) if values.size > 1 else None
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
