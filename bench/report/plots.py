@@ -110,7 +110,7 @@ def _caveat(name: str, content: Content) -> str:
     if name in {"ttft", "decode"} and any(one.replay > 1 for one in valid_of(content)):
         return " First and later replays together, but for first ones that missed."
     if name == "winner_map" and any(len(law.tiers) < 3 for law in laws(content)):
-        return " With two tiers no scatter of a law can be told, only that of the trials."
+        return " A law through two tiers has no spread: nothing is certain by it."
     return ""
 
 

@@ -86,10 +86,7 @@ def test_the_winner_map_of_two_tiers_says_what_its_certainty_knows_of() -> None:
         next(plot.caption for plot in draw(content) if plot.name == "winner_map") for content in (two, three)
     ]
     assert "not certain by the scatter of the trials" in captions[1]
-    assert (
-        captions[0]
-        == captions[1] + " With two tiers no scatter of a law can be told, only that of the trials."
-    )
+    assert captions[0] == captions[1] + " A law through two tiers has no spread: nothing is certain by it."
 
 
 @pytest.mark.usefixtures("drawn_once")
