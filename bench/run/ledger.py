@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from bench.records import Event, Exchange, Measurement, PromptRecipe, Trial
 from bench.records.events import FORCED, SERVER_BACK, SERVER_FELL, SERVER_STARTED, STARTED
-from bench.run.blame import is_servers_fault, turned_away
+from bench.run.blame import End, is_servers_fault, turned_away
 
 _ENOUGH = 2
 """Waves of a level that were turned away: one more would say nothing new."""
@@ -47,6 +47,7 @@ class Ledger:
         self._valid: set[str] = set()
         self._counted: dict[str, bool] = {}  # whether the last measurement of a trial was an attempt
         self._sent: dict[str, Sent] = {}
+        self._ends: dict[tuple[str, int], End] = {}  # of the last wave, by its id and the place in it
         self._away: dict[_Level, set[str]] = {}  # the waves that were turned away
         self._turned_away: set[str] = set()  # their trials
         self._uncached: dict[_Group, str] = {}  # a trial of the cold wave that was turned away
@@ -67,7 +68,12 @@ class Ledger:
             }
 
     def note_sent(self, exchange: Exchange) -> None:
-        """Remembers what is in the server's cache now: cold prompts that were answered."""
+        """Remembers what is in the server's cache now (cold prompts that were answered), and how a request
+        of a wave ended."""
+        if exchange.wave is not None:
+            wave = exchange.wave.id
+            self._ends = {key: end for key, end in self._ends.items() if key[0] == wave}
+            self._ends[wave, exchange.trial.stream] = End.of(exchange)
         if exchange.failure is None and exchange.trial.condition == "cold":
             self._sent[exchange.trial.id] = Sent(
                 trial=exchange.trial,
@@ -78,7 +84,7 @@ class Ledger:
 
     def note_measured(self, found: Sequence[Measurement]) -> None:
         """Counts finished attempts, of one trial or of those of a wave, which are told together."""
-        refused = turned_away([one.failure for one in found])
+        refused = turned_away([self._end(one) for one in found])
         away = {place for place in refused if not is_of_cut_off_wave(found[place])}
         no_attempt = [_is_no_attempt(one) and place not in away for place, one in enumerate(found)]
         at_fault = {one.window.id for one, none in zip(found, no_attempt, strict=True) if one.window and none}
@@ -90,6 +96,10 @@ class Ledger:
                 self._valid.add(one.trial_id)
             if away and counts:
                 self._note_turned_away(one)
+
+    def _end(self, one: Measurement) -> End:
+        known = self._ends.get((one.window.id, one.stream)) if one.window else None
+        return known or End(one.failure)
 
     def _note_turned_away(self, one: Measurement) -> None:
         self._turned_away.add(one.trial_id)

@@ -19,7 +19,7 @@ from bench.plan.trials import pair_key
 from bench.prompting.compose import Composer, Prompt
 from bench.records import Event, Exchange, Purpose, RunInfo, Trial
 from bench.records.events import RESET, STARTED
-from bench.run.blame import is_servers_fault, turned_away
+from bench.run.blame import End, asked_to_wait_s, is_servers_fault, turned_away
 from bench.run.books import Books
 from bench.run.continuity import Restarted
 from bench.run.exchange import Exchanger, NotIdle, utc_now
@@ -173,8 +173,11 @@ class Sender:
 
     async def _look_after(self, sent: Sequence[Exchange], trials: Sequence[Trial]) -> None:
         """After every exchange, or wave: sees to its server, and warms it up when it may be another one now.
-        A server that turns requests away for their number is there, and all it could be asked is known."""
-        away = turned_away([one.failure for one in sent])
+        A server that turns requests away for their number is there, and all it could be asked is known; it
+        is left alone for as long as it asks."""
+        away = turned_away([End.of(one) for one in sent])
+        if away:
+            await self.care.rest(trials[0].route, max(asked_to_wait_s(sent[place]) for place in away))
         others = [one for place, one in enumerate(sent) if place not in away]
         if not others:
             return

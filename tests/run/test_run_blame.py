@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from bench.records import Failure
-from bench.run.blame import is_servers_fault, turned_away
+from bench.records import Exchange, Failure, PromptRecipe, Trial
+from bench.run.blame import End, asked_to_wait_s, is_servers_fault, turned_away
 
 
 @pytest.mark.parametrize(
@@ -81,24 +82,83 @@ QUEUE = '{"error": {"message": "The request queue is full.", "type": "Service Un
 STARTING = '{"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}'
 
 
+BARE = status(503, "<h1>503 Service Temporarily Unavailable</h1>")
+LATE = status(504, "upstream request timeout")
+
+
+def at(seconds: float, failure: Failure | None = None) -> End:
+    return End(failure, round(seconds * 1e9))
+
+
 @pytest.mark.parametrize(
-    ("failures", "places"),
+    ("wave", "places"),
     [
-        ([None, status(429), None, status(429)], {1, 3}),
-        ([status(429), status(429)], {0, 1}),
-        ([status(503, QUEUE), status(503, QUEUE)], {0, 1}),
-        ([Failure(kind="error_event", message="", status=200, body=QUEUE), None], {0}),
-        ([status(503, "upstream connect error, reset reason: overflow"), status(503, "Too many")], {0, 1}),
-        ([None, status(503, "<h1>503 Service Temporarily Unavailable</h1>")], {1}),
-        ([status(503, STARTING), status(503, STARTING)], set()),
-        ([status(503), status(503, "no healthy upstream")], set()),
-        ([None, status(500, "queue"), Failure(kind="reset", message="")], set()),
-        ([Failure(kind="cancelled", message=""), status(400)], set()),
-        ([status(429)], set()),  # it was sent alone: the server cannot take it now
+        ([at(9), at(0, status(429)), at(9), at(0, status(429))], {1, 3}),
+        ([at(1, status(429)), at(1, status(429))], {0, 1}),
+        ([End(status(429)), End(None)], {0}),
+        ([at(1, status(503, QUEUE)), at(1, status(503, QUEUE))], {0, 1}),
+        ([at(9, Failure(kind="error_event", message="", status=200, body=QUEUE)), at(5)], {0}),
+        ([at(1, status(503, "reset reason: overflow")), at(1, status(503, "Too many"))], {0, 1}),
+        ([at(1, status(503, STARTING)), at(1, status(503, STARTING))], set()),
+        ([at(1, status(503)), at(1, status(503, "no healthy upstream"))], set()),
+        # A gateway says no more than 503: its server was there if it answered another request after that.
+        ([at(9), at(0.1, BARE)], {1}),
+        ([at(5), at(9, BARE)], set()),
+        ([at(5), at(0.1, BARE), at(9, BARE)], {1}),
+        ([End(None), End(BARE)], set()),
+        ([at(90), at(60, LATE)], {1}),
+        ([at(50), at(60, LATE)], set()),
+        ([at(9), at(1, status(502, "Bad Gateway"))], set()),
+        ([at(9), at(1, status(500, "queue")), at(1, Failure(kind="reset", message=""))], set()),
+        ([at(1, Failure(kind="cancelled", message="")), at(1, status(400))], set()),
+        ([at(1, status(429))], set()),  # it was sent alone: the server cannot take it now
         ([], set()),
     ],
 )
-def test_a_wave_is_turned_away_by_429_and_by_a_503_that_tells_of_a_load(
-    failures: list[Failure | None], places: set[int]
+def test_a_wave_is_turned_away_by_what_tells_of_a_load_or_came_from_a_server_at_work(
+    wave: list[End], places: set[int]
 ) -> None:
-    assert turned_away(failures) == places
+    assert turned_away(wave) == places
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "30"}, 30.0),
+        ({"retry-after": " 7 "}, 7.0),
+        (
+            {"retry-after": "Fri, 31 Dec 1999 23:59:59 GMT", "date": "Fri, 31 Dec 1999 23:58:29 GMT"},
+            90.0,
+        ),
+        ({"retry-after": "Fri, 31 Dec 1999 23:59:59 GMT", "date": "Sat, 01 Jan 2000 00:10:00 GMT"}, 0.0),
+        ({"retry-after": "Fri, 31 Dec 1999 23:59:59 GMT"}, 0.0),
+        ({"retry-after": "Fri, 31 Dec 1999 23:59:59 GMT", "date": "Fri, 31 Dec 1999 23:58:29 -0000"}, 0.0),
+        ({"retry-after": "soon", "date": "now"}, 0.0),
+        ({"retry-after": "-5"}, 0.0),
+        ({"retry-after": "9" * 400}, 999_999_999.0),
+        ({}, 0.0),
+    ],
+)
+def test_an_answer_asks_to_be_left_alone_in_seconds_or_until_a_date(
+    headers: dict[str, str], seconds: float
+) -> None:
+    assert asked_to_wait_s(_failed(headers)) == seconds
+
+
+def test_an_answer_that_is_none_of_a_failure_asks_for_nothing() -> None:
+    answered = msgspec.structs.replace(_failed({"retry-after": "30"}), failure=None)
+    assert asked_to_wait_s(answered) == 0.0
+
+
+def _failed(headers: dict[str, str]) -> Exchange:
+    return Exchange(
+        trial=Trial(id="t", route="a", tier=1, condition="cold", repeat=1),
+        prompt=PromptRecipe(
+            sha256="s", tokens=1, endpoint="chat", corpus="", corpus_sha256="", task="continue", start=0
+        ),
+        url="",
+        sent_ns=0,
+        ended_ns=1,
+        headers=headers,
+        failure=status(429),
+    )

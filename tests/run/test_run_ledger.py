@@ -192,6 +192,22 @@ def test_a_wave_that_is_turned_away_is_repeated_once_whatever_is_allowed() -> No
     assert ledger.unmeasured(cold) == 2
 
 
+def test_a_bare_503_is_an_attempt_only_beside_an_answer_that_came_later() -> None:
+    bare = Failure(kind="status", message="m", status=503)
+
+    def after(ends_ns: tuple[int, int]) -> Ledger:
+        ledger, cold = Ledger(retry_invalid=0), level("cold")
+        for trial, failure, ended_ns in zip(cold, (None, bare), ends_ns, strict=True):
+            wave = Wave(id="w1", size=2, released_ns=0)
+            one = msgspec.structs.replace(exchange(trial), wave=wave, failure=failure, ended_ns=ended_ns)
+            ledger.note_sent(one)
+        ledger.note_measured(wave_of(cold, "w1", None, bare))
+        return ledger
+
+    assert after((9, 1)).left(level("cold")) == []
+    assert after((1, 9)).left(level("cold")) == level("cold")
+
+
 def test_without_retries_it_is_not_repeated() -> None:
     ledger, cold = Ledger(retry_invalid=0), level("cold")
     ledger.note_measured(wave_of(cold, "w1", None, FULL))

@@ -121,6 +121,18 @@ def test_a_server_that_comes_back_is_waited_for_and_costs_no_attempt(tmp_path: P
     assert any("answers again" in note for note in progress.notes)
 
 
+def test_a_server_that_asks_to_be_left_alone_is_left_alone_and_that_is_said(
+    tmp_path: Path, hasty: None
+) -> None:
+    # 429 with `Retry-After: 1`; no server is waited for longer than `hasty` has it.
+    with simulate("toy-target-only", faults=["rate-limited@2"]) as server:
+        progress = Progress()
+        run = asyncio.run(start(order(suite({"a": server.base_url}), tmp_path), progress))
+    assert measured_well(run) == planned(run)
+    said = [note for note in progress.notes if "asks to be left alone" in note]
+    assert said == ["route a: its server asks to be left alone for 1 s (Retry-After)"]
+
+
 def test_nothing_long_is_sent_to_a_server_that_hangs(tmp_path: Path, hasty: None) -> None:
     with simulate("toy-target-only", faults=["hang-headers@2-"]) as server:
         text = suite({"a": server.base_url}) + "[request.timeouts]\nfirst_token_s = 1.5\n"

@@ -9,6 +9,7 @@ busy is looked for once more now and then, while other routes are measured.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -29,7 +30,7 @@ from bench.records.events import (
     SERVER_STOPPED,
     TRIAL_LEFT,
 )
-from bench.run.blame import is_servers_fault
+from bench.run.blame import asked_to_wait_s, is_servers_fault
 from bench.run.continuity import Restarted
 from bench.run.exchange import Exchanger, NotIdle
 from bench.run.lifecycle.outage import RETURN_LIMIT_S, missing, wait_back
@@ -215,6 +216,17 @@ class Caretaker:
             await self._leave(exchange, trials)
         return there
 
+    async def rest(self, route: str, asked_s: float) -> None:
+        """Leaves a server alone that asks for it (`Retry-After`), as long as one would be waited for."""
+        seconds = min(asked_s, RETURN_LIMIT_S)
+        if seconds:
+            self._progress.enter("waiting for the server to come back", time.monotonic_ns())
+            self._progress.notes.append(
+                f"route {route}: its server asks to be left alone for {words(asked_s)} (Retry-After)"
+            )
+            await asyncio.sleep(seconds)
+            self._exchanger.server_s += seconds
+
     async def _recognise(self, route: str) -> None:
         """After a request that was answered, by a server that has restarted meanwhile all the same."""
         clue = self._exchanger.continuity.clues.get(route)
@@ -229,6 +241,8 @@ class Caretaker:
             times = f"{IN_A_ROW} requests in a row failed by the server's fault"
             await self.lose(route, f"{times}, the last with: {why}")
             return False
+        if exchange is not None:
+            await self.rest(route, asked_to_wait_s(exchange))
         opened = self._stage.open_routes[route]
         self._progress.enter("waiting for the server to come back", time.monotonic_ns())
 
