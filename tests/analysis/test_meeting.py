@@ -83,13 +83,13 @@ def test_on_a_grid_the_last_lead_up_to_the_known_length_counts(
         lead = value * ahead > 0 if value else lead
         leads.append(lead)
     taken = [i for i in range(1, len(gap)) if leads[i] and not leads[i - 1]]
-    if not taken:
-        assert (at, until) == (INF, INF)
-        return
-    place = max((i for i in taken if i - 1 <= known), default=taken[0])
+    place = max((i for i in taken if i - 1 <= known), default=min(taken, default=0))
     lost = [i for i in range(place + 1, len(gap)) if leads[i - 1] and not leads[i]]
-    assert place - 1 <= at <= place
-    assert np.interp(at, grid, gap) == pytest.approx(0, abs=1e-9)
+    if taken:
+        assert place - 1 <= at <= place
+        assert np.interp(at, grid, gap) == pytest.approx(0, abs=1e-9)
+    else:
+        assert at == (-INF if leads[0] else INF)
     if lost:
         assert lost[0] - 1 <= until <= lost[0]
         assert np.interp(until, grid, gap) == pytest.approx(0, abs=1e-9)

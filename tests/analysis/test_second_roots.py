@@ -131,3 +131,15 @@ def test_by_the_laws_of_a_cached_part_the_lead_ends_too() -> None:
     for one in found:
         assert one.output_tokens == pytest.approx(n[signs[0]], abs=1.5)
         assert one.until == pytest.approx(n[signs[1]], abs=2.5)
+
+
+def test_by_the_laws_of_a_cached_part_faster_at_every_length_ends_too() -> None:
+    rows = [
+        trial(row.route, (row.ttft_s or 0) + 1e-4 * row.tier, row.tpot_s, tier=row.tier, output=100, number=n)
+        for n in (1, 2)
+        for row in parted(-0.9, -8e-4, BEND, (1_000, 20_000, 100_000), trials=1)
+    ]
+    found = {(c.tier, c.route): c for c in reuse_crossovers(rows, Reuse(share=0.0))}
+    one, other = found[1_000, "a"], found[1_000, "b"]
+    assert (one.status, other.status) == ("always", "never")
+    assert one.until == pytest.approx(9_001, abs=2.5) and other.until == one.until

@@ -71,17 +71,19 @@ def of_parabola(start: Floats, linear: Floats, bend: Floats | float, *, ahead: i
 def of_gaps(grid: Floats, gaps: Floats, *, ahead: int, known: float = np.inf) -> Met:
     """Of gaps (rows, grid), linear between places of the grid; a 0 has the sign of the place before it.
 
-    `at` is infinite, too, where the latecomer leads already at the first place and keeps its lead. Where it
-    takes the lead up to `known`, the last time up to there counts; else the first time beyond.
+    `at` is -infinite where the latecomer leads from the first place on. Where it takes the lead up to
+    `known`, the last time up to there counts; else the first time beyond.
     """
     leads = _filled(np.sign(gaps) * ahead) > 0
     taken = ~leads[:, :-1] & leads[:, 1:]
     inside = taken & (grid[:-1] <= known)
     last = taken.shape[1] - 1 - np.argmax(inside[:, ::-1], axis=1)
     place = np.where(inside.any(axis=1), last, np.argmax(taken, axis=1))
-    at = np.where(taken.any(axis=1), _zero(grid, gaps, place), np.inf)
-    lost = leads[:, :-1] & ~leads[:, 1:] & (np.arange(taken.shape[1]) > place[:, None])
-    until = np.where(np.isfinite(at) & lost.any(axis=1), _zero(grid, gaps, np.argmax(lost, axis=1)), np.inf)
+    is_taken = taken.any(axis=1)
+    at = np.where(is_taken, _zero(grid, gaps, place), np.where(leads[:, 0], -np.inf, np.inf))
+    lost = leads[:, :-1] & ~leads[:, 1:]
+    lost &= (np.arange(lost.shape[1]) > place[:, None]) | ~is_taken[:, None]
+    until = np.where(lost.any(axis=1), _zero(grid, gaps, np.argmax(lost, axis=1)), np.inf)
     return Met(at, until)
 
 
