@@ -16,8 +16,11 @@ from typing import Any
 
 import pytest
 from cdp import Page
+from msgspec import structs
 
+from bench.records import Reason, Verdict
 from bench.report import html
+from bench.report.content import assemble
 from bench.report.write import write_report
 
 WORST_CONTRAST = """(() => {
@@ -251,12 +254,48 @@ def made() -> Iterator[SimpleNamespace]:
     """What the quick tests make pages of."""
     sys.path.insert(0, str(SMALL.parents[1] / "report"))
     try:
+        import report_samples
         import test_report_drill
         import test_report_watch
 
-        yield SimpleNamespace(wave=test_report_drill.with_wave, watch=test_report_watch)
+        yield SimpleNamespace(
+            wave=test_report_drill.with_wave, watch=test_report_watch, samples=report_samples
+        )
     finally:
         sys.path.pop(0)
+
+
+def test_three_routes_of_long_names_fit_a_usual_screen(made: Any, tmp_path: Path, screenshots: Path) -> None:
+    missed = Verdict(valid=True, reuse="missed", warnings=(Reason(id="first_replay_missed"),))
+    rows = [
+        structs.replace(
+            one,
+            route=f"vllm-0.32-fp8-{one.route}",
+            task="summarise-chapters",
+            tier=one.tier * 2,
+            prompt_tokens=one.tier * 2 + 1,
+            ttft_s=(one.ttft_s or 0.0) * one.repeat,
+            total_s=(one.total_s or 0.0) * one.repeat,
+            verdict=missed if one.replay else one.verdict,
+        )
+        for one in (*made.samples.measurements(), made.samples.failed())
+    ]
+    file = tmp_path / "long.html"
+    runs = made.samples.content().runs
+    file.write_text(html.render(assemble(runs=runs, measurements=tuple(rows))), "utf-8")
+    wide = (
+        "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth)"
+        ".map(e => e.ariaLabel)"
+    )
+
+    async def work(page: Page) -> None:
+        assert await page.run("document.querySelectorAll('#performance tbody tr').length") > 18
+        assert await page.run(wide) == []
+        await page.picture(screenshots / "long.png")
+        await page.screen(1024, 800)
+        assert "Performance table" not in await page.run(wide)
+
+    in_browser(file, tmp_path / "profile", work)
 
 
 def test_a_request_of_a_wave_opens_with_the_others_beside_it(
