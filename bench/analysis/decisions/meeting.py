@@ -81,8 +81,8 @@ def of_gaps(grid: Floats, gaps: Floats, *, ahead: int, known: float = np.inf) ->
     place = np.where(inside.any(axis=1), last, np.argmax(taken, axis=1))
     is_taken = taken.any(axis=1)
     at = np.where(is_taken, _zero(grid, gaps, place), np.where(leads[:, 0], -np.inf, np.inf))
-    lost = leads[:, :-1] & ~leads[:, 1:]
-    lost &= (np.arange(lost.shape[1]) > place[:, None]) | ~is_taken[:, None]
+    follows = np.arange(grid.size - 1) > np.where(is_taken, place, -1)[:, None]
+    lost = leads[:, :-1] & ~leads[:, 1:] & follows
     until = np.where(lost.any(axis=1), _zero(grid, gaps, np.argmax(lost, axis=1)), np.inf)
     return Met(at, until)
 
