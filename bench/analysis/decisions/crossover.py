@@ -318,14 +318,14 @@ def _catching_up(*sides: Floats) -> Floats:
 def _by_slowing(
     a: _Route, b: _Route, one: Crossover, ahead: int, is_paired: bool
 ) -> tuple[Estimate | None, Estimate | None]:
-    """Where the bent lines meet, and where the lead ends by them; neither where no slopes are known.
+    """Where the lead is taken and lost by bent lines; neither where no slopes are known.
 
     An end inside the measured window is none: there the trials themselves say who leads.
     """
     if a.slope is None or b.slope is None or not one.measured:
         return None, None
     sides = (a.side, a.slope), (b.side, b.slope)
-    at, until = slowing.meeting(*sides, one.tier + one.measured / 2, one.measured, ahead, is_paired)
+    at, until = slowing.lead_of(*sides, one.tier + one.measured / 2, one.measured, ahead, is_paired)
     return at, until if until is not None and until.value > one.measured else None
 
 

@@ -79,7 +79,9 @@ def reused_crossovers(measurements: Iterable[Measurement], reuse: Reuse) -> tupl
 _Steps = tuple[DecodeLaw, DecodeLaw]
 
 
-class _Side(NamedTuple):
+class _Reckoned(NamedTuple):
+    """What the laws say of one route at one prompt length."""
+
     route: str
     ttft: Estimate | None
     step: DecodeLaw | None
@@ -118,7 +120,7 @@ def reuse_crossovers(
                 shorter += 1
                 continue
             at = [row for row in mine if row.tier == tier]
-            sides = {r: _side(r, tier, cached, ttfts[r], steps.get(r), at) for r in routes_of(at)}
+            sides = {r: _reckoned(r, tier, cached, ttfts[r], steps.get(r), at) for r in routes_of(at)}
             unseen = {r: _unseen(r, cached, at, (blocks or {}).get(plain_route(r))) for r in sides}
             found += [
                 _noted(_crossover(sides[route], sides[one], tier, cached, task), unseen)
@@ -131,11 +133,11 @@ def reuse_crossovers(
     return found
 
 
-def _side(
+def _reckoned(
     route: str, tier: int, cached: int, law: PrefillLaw, step: DecodeLaw | None, rows: Sequence[Measurement]
-) -> _Side:
+) -> _Reckoned:
     cold = [row for row in rows if row.route == route and pooled(row.condition) == "cold"]
-    return _Side(route, law.predict(tier, cached), step, law, len(Texts(cold)), len(cold))
+    return _Reckoned(route, law.predict(tier, cached), step, law, len(Texts(cold)), len(cold))
 
 
 def _unseen(route: str, cached: int, rows: Sequence[Measurement], block: int | None) -> list[str]:
@@ -155,7 +157,7 @@ def _noted(one: Crossover, unseen: Mapping[str, Sequence[str]]) -> Crossover:
     return structs.replace(one, warnings=(*one.warnings, *unseen[one.route], *unseen[one.base]))
 
 
-def _crossover(a: _Side, b: _Side, tier: int, cached: int, task: str) -> Crossover:
+def _crossover(a: _Reckoned, b: _Reckoned, tier: int, cached: int, task: str) -> Crossover:
     one = Crossover(
         route=a.route,
         base=b.route,
@@ -177,7 +179,7 @@ def _crossover(a: _Side, b: _Side, tier: int, cached: int, task: str) -> Crossov
     return _located(one, ttft, tpot, (a.step, b.step), measured)
 
 
-def _warnings(a: _Side, b: _Side, cached: int) -> tuple[str, ...]:
+def _warnings(a: _Reckoned, b: _Reckoned, cached: int) -> tuple[str, ...]:
     found = []
     for side in (a, b):
         if side.ttft is None:
@@ -220,7 +222,7 @@ def _located(one: Crossover, ttft: Estimate, tpot: Estimate, steps: _Steps, meas
     ahead = {"always": -1, "never": 1}.get(status, -1 if tpot.value < 0 else 1)
     known = min(step.longest_context for step in steps) - one.tier
     spread: Spread = "interval" if min(one.samples) >= bootstrap.MINIMUM else "range"
-    met, until = _meeting(one.tier, ttft, steps, ahead, known, spread)
+    met, until = _lead_of(one.tier, ttft, steps, ahead, known, spread)
     if status == "crosses":
         if met is None:
             never = "by these laws they never meet"
@@ -245,7 +247,7 @@ def _straight(ttft: Estimate, steps: _Steps, context: float, ahead: int) -> floa
     return float(of_lines(np.asarray(ttft.value), pa, ca, np.zeros(()), pb, cb, ahead=ahead).at)
 
 
-def _meeting(
+def _lead_of(
     tier: int, ttft: Estimate, steps: _Steps, ahead: int, known: float, spread: Spread
 ) -> tuple[Estimate | None, Estimate | None]:
     """Where the two latencies are equal, and where the lead taken there ends, with their spreads.

@@ -73,10 +73,10 @@ def slopes_of(laws: dict[str, DecodeLaw]) -> dict[str, Slope]:
     }
 
 
-def meeting(
+def lead_of(
     a: tuple[Side, Slope], b: tuple[Side, Slope], context: float, measured: int, ahead: int, paired: bool
 ) -> tuple[Estimate | None, Estimate | None]:
-    """Where bent lines meet, and where the lead ends again, with their spreads; `None` where they do not.
+    """Where the lead is taken by bent lines, and where it is lost again, with their spreads; `None`: nowhere.
 
     `context`: mean context of the measured streams; `ahead`: -1 where a decodes faster, 1 where b does (see
     `decisions.meeting`). The spread is that of sides and slopes; where one of the tiers behind a slope has a

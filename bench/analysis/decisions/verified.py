@@ -151,7 +151,7 @@ def _verified(
         totals.append(_median_stream(streams, ttft))
     start = max(float(tokens[0]) for tokens, _ in totals)
     reached = min(int(tokens[-1]) for tokens, _ in totals)
-    met, until = _meeting(totals, start, reached, 1 if one.wins == "below" else -1)
+    met, until = _lead_of(totals, start, reached, 1 if one.wins == "below" else -1)
     return Verified(
         crossover=one,
         status=_status(one, met, until, reached),
@@ -195,7 +195,7 @@ def _median_stream(streams: Sequence[Arrival], ttft_s: float) -> Arrival:
     return grid, np.median([read_curve(stream, grid) for stream in streams], axis=0) + ttft_s
 
 
-def _meeting(
+def _lead_of(
     totals: Sequence[Arrival], start: float, reached: int, ahead: int
 ) -> tuple[float | None, float | None]:
     """Where the first total takes the side of `ahead` (-1: below the second), and where it leaves it."""
