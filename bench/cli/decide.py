@@ -103,7 +103,8 @@ def _print_crossovers(loaded: _Loaded, shown: Sequence[Crossover], base: str | N
     from bench.analysis.decisions.verified import sentence
     from bench.analysis.statistics.compare import compare as compare_routes
 
-    from .decide_tables import crossover_table, filled
+    from .decide_layout import filled
+    from .decide_tables import crossover_table
 
     compared = compare_routes(loaded.measurements, base) if base else []
     for line in report_lines(loaded.measurements, compared, shown, limits=_configured(loaded)):
@@ -135,7 +136,8 @@ def compare(base: Path, new: Path, as_json: bool, strict: bool) -> None:
     from bench.analysis.statistics.compare import across, changed_settings
     from bench.errors import SuiteError
 
-    from .decide_tables import comparison_table, filled
+    from .decide_layout import filled
+    from .decide_tables import comparison_table
 
     old, now = _load(base, base.name), _load(new, new.name)
     if old.info is not None and now.info is not None:
@@ -236,7 +238,8 @@ def advise(
     from bench.analysis.decisions.workload import Request, read_workload
     from bench.errors import SuiteError
 
-    from .decide_tables import advice_table, filled, workload_table
+    from .decide_layout import filled
+    from .decide_tables import advice_table, workload_table
     from .import_table import read_text
 
     if (workload is None) == (prompt is None or output is None):

@@ -1,23 +1,16 @@
-"""Tables of the deciding commands for people: as wide as the terminal, figures with units and sense."""
+"""Tables of the deciding commands for people."""
 
 from __future__ import annotations
 
-import math
-import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from bench.cli.layout import columns as terminal
+from .decide_layout import filled, notes, quantity, seconds, several, span, table, tokens
 
 if TYPE_CHECKING:
     from bench.analysis.decisions.advise import Advice, WorkloadAdvice
     from bench.analysis.decisions.gate import Outcome
-    from bench.records import Comparison, Crossover, Estimate
-
-_COMFORTABLE, _NARROWEST = 14, 6  # a column of names is not folded below the second
-_WORD = re.compile(r"[^ -]+-?|-")
-_WHOLE = 20  # words up to here are broken only where nothing else makes room
+    from bench.records import Comparison, Crossover
 
 _UNITS = {
     "ttft_s": "s",
@@ -29,129 +22,6 @@ _UNITS = {
     "prefix_reuse": "share",
     "kv_usage_peak": "share",
 }
-_SCALES = {"s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")), "share": ((0.01, "pp"),)}
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns two spaces apart, numbers to the right; the widest text is folded until all fits."""
-    columns = list(zip(head, *rows, strict=True))
-    right = [all(cell[:1] in "-0123456789~<" or not cell for cell in column[1:]) for column in columns]
-    widths = _widths(columns, right)
-    lines = []
-    for row in (head, *rows):
-        folded = [_folded(cell, width) for cell, width in zip(row, widths, strict=True)]
-        for part in range(max(map(len, folded))):
-            cells = [found[part] if part < len(found) else "" for found in folded]
-            sides = zip(cells, right, widths, strict=True)
-            lines.append("  ".join(c.rjust(w) if r else c.ljust(w) for c, r, w in sides).rstrip())
-    return "\n".join(lines)
-
-
-def _widths(columns: Sequence[Sequence[str]], right: Sequence[bool]) -> list[int]:
-    """Room for each column: names are folded a little, then spreads go under their values, names again, then
-    numbers between their words, and at last names anywhere."""
-    room = terminal()
-    widths = [max(map(len, column)) for column in columns]
-    apart = [max(len(part) for cell in column for part in cell.split(" (")) + 1 for column in columns]
-    words = [max(map(len, _WORD.findall(" ".join(column)))) for column in columns]
-    whole = [min(word, _WHOLE) for word in words]
-    for least in (
-        [w if r else max(_COMFORTABLE, o) for w, r, o in zip(widths, right, whole, strict=True)],
-        [a if r else max(_COMFORTABLE, o) for a, r, o in zip(apart, right, whole, strict=True)],
-        [a if r else max(_NARROWEST, o) for a, r, o in zip(apart, right, whole, strict=True)],
-        [w if r else max(_NARROWEST, o) for w, r, o in zip(words, right, whole, strict=True)],
-        [w if r else _NARROWEST for w, r in zip(words, right, strict=True)],
-    ):
-        while sum(widths) + 2 * (len(widths) - 1) > room:
-            wide = [i for i, width in enumerate(widths) if width > least[i]]
-            if not wide:
-                break
-            widths[max(wide, key=lambda i: widths[i])] -= 1
-    return widths
-
-
-def _folded(cell: str, width: int) -> list[str]:
-    return textwrap.wrap(cell, width) if len(cell) > width else [cell]
-
-
-def filled(line: str) -> str:
-    """A sentence over as many lines as it needs."""
-    return textwrap.fill(
-        line, terminal(), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )
-
-
-def notes(texts: Sequence[tuple[str, str]], rows: int) -> str:
-    """What (where, text) pairs say, equal texts once; of more than two places among `rows` their number.
-
-    An empty place is left out: the text then says itself what it speaks of.
-    """
-    places: dict[str, list[str]] = {}
-    for where, text in texts:
-        if where not in places.setdefault(text, []):
-            places[text].append(where)
-    lines = []
-    for text, found in places.items():
-        many = "all" if len(found) == rows else f"{len(found)} of {rows}"
-        where = many if 2 < len(found) <= rows else "; ".join(found)
-        lines.append(filled(f"- {where}: {text}" if where else f"- {text}"))
-    return "\n\n" + "\n".join(lines) if lines else ""
-
-
-def span(estimate: Estimate | None, places: int = 2) -> str:
-    """`3.61 (3.56 to 3.66)`, or the value alone; `-` where there is none."""
-    if estimate is None:
-        return "-"
-    text = f"{estimate.value:,.{places}f}"
-    if estimate.low is None or estimate.high is None:
-        return text
-    return f"{text} ({estimate.low:,.{places}f} to {estimate.high:,.{places}f})"
-
-
-def seconds(estimate: Estimate | None) -> str:
-    """Four digits or so: milliseconds below 10 s, tenths from 100 s on."""
-    value = estimate.value if estimate is not None else 0.0
-    return span(estimate, 1 if value >= 100 else 2 if value >= 10 else 3)
-
-
-def quantity(estimate: Estimate | None, unit: str, *, spread: bool = True) -> str:
-    """Value (and spread) in a unit that fits, three digits of the largest of them; `0` where all are."""
-    if estimate is None:
-        return "-"
-    ends = [abs(end) for end in (estimate.value, estimate.low, estimate.high) if end is not None]
-    most = max(ends)
-    if most == 0 or (estimate.value == 0 and not spread):
-        return "0"
-    scales = _SCALES.get(unit, ((1.0, unit),))
-    factor, name = next((one for one in scales if most >= one[0]), scales[-1])
-    places = max(0, 2 - math.floor(math.log10(most / factor)))
-    scaled = [end if end is None else end / factor for end in (estimate.value, estimate.low, estimate.high)]
-    value, low, high = (None if end is None else f"{end + 0.0:,.{places}f}" for end in scaled)
-    # -0.00 is no figure
-    value, low, high = (
-        end and (end.removeprefix("-") if _is_zero(end) else end) for end in (value, low, high)
-    )
-    text = f"{value} ({low} to {high})" if spread and low is not None and high is not None else value
-    return f"{text} {name}".rstrip()
-
-
-def _is_zero(text: str) -> bool:
-    return not text.strip("-0.,")
-
-
-def tokens(value: float | None) -> str:
-    """Output tokens: whole ones, with a tenth below ten."""
-    if value is None:
-        return "-"
-    return f"{value:,.1f}" if value < 10 else f"{value:,.0f}"
-
-
-def several(values: Sequence[str]) -> bool:
-    """Whether a column for these is worth its room."""
-    return len(set(values)) > 1
-
-
-# --- The commands' own ------------------------------------------------------------------------------
 
 
 def crossover_table(found: Sequence[Crossover]) -> str:
@@ -171,17 +41,20 @@ def crossover_table(found: Sequence[Crossover]) -> str:
         for place, one in zip(where, found, strict=True)
         for text in _texts(one)
     ]
-    note = _CROSSOVER_NOTE + (_TEXTS_NOTE if counted == "texts" else "")
-    return table(head, rows) + notes(texts, len(rows)) + note
+    keys = [*_CROSSOVER_KEYS, *([_TEXTS_KEY] if counted == "texts" else [])]
+    return table(head, rows) + notes(texts, len(rows)) + _below(keys)
 
 
-_CROSSOVER_NOTE = (
-    "\n\noutput: tokens where both take equally long; wins: the outputs for which route beats base;"
-    "\nreach: output in multiples of the longest measured, above 1.00x nothing was measured there"
+_CROSSOVER_KEYS = (
+    "output: tokens where both take equally long; wins: the outputs for which route beats base;",
+    "reach: output in multiples of the longest measured, above 1.00x nothing was measured there",
 )
-_TEXTS_NOTE = (
-    "\ntexts: prompt texts of both routes; cold, salted and replayed trials of one text count as one"
-)
+_TEXTS_KEY = "texts: prompt texts of both routes; cold, salted and replayed trials of one text count as one"
+
+
+def _below(keys: Sequence[str]) -> str:
+    """What the words of a table mean, behind it."""
+    return "\n\n" + "\n".join(map(filled, keys)) if keys else ""
 
 
 def _crossover_row(one: Crossover, tasks: bool) -> list[str]:
@@ -291,8 +164,7 @@ def comparison_table(found: Sequence[Comparison]) -> str:
         keys.append("pp: percentage points")
     chance = by_chance(found)
     keys += [f"{chance}."] if chance else []
-    key = "\n\n" + "\n".join(map(filled, keys)) if keys else ""
-    return table(head, rows) + notes(_comparison_texts(found, words), cells) + key
+    return table(head, rows) + notes(_comparison_texts(found, words), cells) + _below(keys)
 
 
 _KEYS = {
@@ -324,7 +196,7 @@ def _comparison_texts(found: Sequence[Comparison], words: Mapping[str, str]) -> 
 
 def gate_table(outcomes: Sequence[Outcome]) -> str:
     """One row a rule and cell."""
-    tasks = several([one.task for one in outcomes])
+    tasks = several([one.task for one in outcomes if one.task])
     rows = []
     for one in outcomes:
         row = [
@@ -367,10 +239,10 @@ def advice_table(found: Sequence[Advice]) -> str:
     if tasks:
         head.insert(1, "task")
     where = [f"{one.route} ({one.task})" if tasks else one.route for one in found]
-    return table(head, rows) + notes(_advice_texts(found, where), 0) + _REACH_NOTE
+    return table(head, rows) + notes(_advice_texts(found, where), 0) + _below([_REACH_KEY])
 
 
-_REACH_NOTE = "\n\nprompt, output: in multiples of the longest measured; above 1.00x nothing was measured"
+_REACH_KEY = "prompt, output: in multiples of the longest measured; above 1.00x nothing was measured"
 
 
 def _advice_texts(found: Sequence[Advice], where: Sequence[str]) -> list[tuple[str, str]]:

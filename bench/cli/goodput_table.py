@@ -9,27 +9,27 @@ from itertools import groupby
 from bench.analysis.decisions.claims import many
 from bench.analysis.decisions.goodput import Goodput, highest
 
-from .decide_tables import filled, notes, several, table
+from .decide_layout import filled, notes, several, table
 
 
 def goodput_table(found: Sequence[Goodput], share: float) -> str:
     """One row a level, what is left out, and for each route how many at once keep the promise."""
+    head = ["route", "prompt", "at once", "within", "95% interval", "within/s", f"{share * 100:g}% within"]
     rows = [
         [
             one.route,
             _cell(one, found),
             str(one.concurrency),
             f"{one.met} of {one.requests}",
-            f"{one.waves_kept} of {one.waves}",
-            "-" if one.lowest_share is None else f"{math.floor(one.lowest_share * 100)}%",
             _interval(one),
             "-" if one.requests_s is None else f"{one.requests_s:.3g}",
             one.verdict or "-",
         ]
         for one in found
     ]
-    head = ["route", "prompt", "at once", "within", "waves", "worst", "95% interval", "within/s"]
-    head.append(f"{share * 100:g}% within")
+    if _together(found):
+        for row, cells in zip((head, *rows), (["waves", "worst"], *map(_waves, found)), strict=True):
+            row[4:4] = cells
     texts = [
         (f"{one.route}, {_cell(one, found)}, {one.concurrency} at once", text)
         for one in found
@@ -44,6 +44,16 @@ def goodput_table(found: Sequence[Goodput], share: float) -> str:
 def _cell(one: Goodput, found: Sequence[Goodput]) -> str:
     tasks = several([other.task for other in found])
     return f"{one.tier:,} {one.condition}" + (f" {one.task}" if tasks else "")
+
+
+def _together(found: Sequence[Goodput]) -> bool:
+    return any(one.concurrency > 1 for one in found)
+
+
+def _waves(one: Goodput) -> list[str]:
+    """How many kept the promise, and the share of the worst."""
+    worst = "-" if one.lowest_share is None else f"{math.floor(one.lowest_share * 100)}%"
+    return [f"{one.waves_kept} of {one.waves}", worst]
 
 
 def _interval(one: Goodput) -> str:
@@ -105,13 +115,12 @@ def _so_far(one: Goodput, waves: int) -> str:
 
 def _key(found: Sequence[Goodput]) -> list[str]:
     """What the columns and words mean that stand in this table."""
-    keys = [
-        "within: requests within every limit; waves: those that kept it; worst: the least share of a wave"
-    ]
-    if any(one.concurrency > 1 for one in found):
+    keys = ["within: requests within every limit"]
+    if _together(found):
+        keys[0] += "; waves: those that kept it; worst: the least share of a wave"
         keys.append("95% interval: a wave counts once in it, since its requests share a queue")
     if any(one.texts < one.waves for one in found):
-        keys.append("texts: waves that sent the same ones count once together")
+        keys.append("texts: what was sent the same text counts once")
     if any(one.verdict is not None and one.verdict.endswith("so far") for one in found):
         keys.append("so far: seen and not shown yet; shown from so many on if the share stays as it was seen")
     return keys

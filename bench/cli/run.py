@@ -156,7 +156,7 @@ def _end(run: Path, lacking: list[str | None]) -> None:
 def _print_verified(run: Path) -> None:
     from bench.analysis.decisions.verified import sentence
     from bench.api import load
-    from bench.cli.decide_tables import filled
+    from bench.cli.decide_layout import filled
 
     for one in load(run).verified():
         print(filled(f"verified: {sentence(one)}"))

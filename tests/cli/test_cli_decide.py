@@ -14,6 +14,7 @@ from msgspec import structs
 
 from bench.analysis.decisions.baseline import read_table, write_table
 from bench.analysis.decisions.goodput import Promise, goodput
+from bench.cli.decide_layout import table as decide_table
 from bench.cli.decide_tables import comparison_table, crossover_table
 from bench.cli.goodput_table import goodput_table
 from bench.cli.main import app
@@ -467,3 +468,32 @@ def test_a_binary_file_is_no_table(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     error = refused("crossover", str(path))
     assert isinstance(error, SuiteError) and "not UTF-8 text" in str(error)
+
+
+def test_decisions_fit_a_narrow_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    old, new = table(tmp_path / "old.csv", 10.0), table(tmp_path / "new.csv", 12.0, trials=3)
+    rows = [
+        structs.replace(row, route="target-only", tier=564_575)
+        for row in level(2, 40) + level(16, 4, beyond=9)
+    ]
+    said = [
+        goodput_table(goodput(rows, Promise(ttft_s=2.0)), 0.9),
+        call("compare", old, new).output,
+        call("gate", new, "--baseline", old, "--rule", "ttft cold 1000 <= 1.05").output,
+        succeed("goodput", CSV, "--ttft", "200").output,
+        succeed("advise", JSON, "--prompt", "733366", "--output", "23724").output,
+        succeed("crossover", CSV).output,
+    ]
+    for text in said:
+        assert max(map(len, text.splitlines())) <= 80, text
+
+
+def test_a_head_is_folded_before_what_stands_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    text = decide_table(["a name", "95% interval", "requests at once"], [["some-route-x", "29 to 100%", "1"]])
+    assert text.splitlines() == [
+        "a name        95% interval   requests at",
+        "                                    once",
+        "some-route-x    29 to 100%             1",
+    ]
