@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from statistics import median
-
 from bench.report import sources
 from bench.report.content import Content
-from bench.report.cost import Cost
 from bench.report.escape import visible
+from bench.report.load import ClientLine, client_lines
 from bench.report.quantities import MISSING, significant
 from bench.report.told import Table, Told
 
@@ -25,50 +22,33 @@ NOTE = (
 )
 
 
-Reduce = Callable[[Sequence[float]], float]
-
-
 def client_table(content: Content) -> Table | None:
     """One row a route; `None` where no exchange tells anything of it."""
-    rows = []
-    for route in content.routes:
-        costs = [one.cost for one in content.details if one.route == route]
-        uncertain = [
-            one.client_uncertainty_s * 1000
-            for one in content.measurements
-            if one.route == route and one.client_uncertainty_s is not None
-        ]
-        if any(cost.scrapes or cost.client for cost in costs) or uncertain:
-            rows.append(_row(route, costs, uncertain))
-    if not rows:
-        return None
+    rows = tuple(_row(line) for line in client_lines(content))
     right = tuple(range(1, len(HEAD)))
-    return Table(title="Client and sampling", head=HEAD, rows=tuple(rows), note=NOTE, right=right)
+    return Table(title="Client and sampling", head=HEAD, rows=rows, note=NOTE, right=right) if rows else None
 
 
-def _row(route: str, costs: Sequence[Cost], uncertain: Sequence[float]) -> tuple[str, ...]:
-    clients = [cost.client for cost in costs if cost.client is not None]
+def _row(line: ClientLine) -> tuple[str, ...]:
     scrape, client = sources.derived("scrape"), sources.derived("client")
     return (
-        visible(route, 60),
-        Told(f"{len(costs):,}", "Exchanges of this route in the journal, warm-ups left out."),
-        Told(f"{sum(cost.scrapes for cost in costs):,}", scrape),
-        _number(median, [cost.scrape_ms for cost in costs], scrape),
-        _number(max, [cost.longest_ms for cost in costs], scrape),
-        _share([cost.share for cost in costs], scrape),
-        _number(median, [one.loop_lag_p99_ms for one in clients], client),
-        _number(max, [one.loop_lag_max_ms for one in clients], client),
-        _number(max, [one.gc_pause_max_ms for one in clients], client),
-        _share([one.cpu_share for one in clients], client),
-        _number(median, uncertain, sources.derived("uncertainty"), "±"),
+        visible(line.route, 60),
+        Told(f"{line.exchanges:,}", "Exchanges of this route in the journal, warm-ups left out."),
+        Told(f"{line.scrapes:,}", scrape),
+        _number(line.scrape_p50_ms, scrape),
+        _number(line.scrape_max_ms, scrape),
+        _share(line.scrape_share, scrape),
+        _number(line.loop_lag_p99_ms, client),
+        _number(line.loop_lag_max_ms, client),
+        _number(line.gc_pause_max_ms, client),
+        _share(line.cpu_share, client),
+        _number(line.uncertainty_ms, sources.derived("uncertainty"), "±"),
     )
 
 
-def _number(of: Reduce, values: Sequence[float | None], source: str, sign: str = "") -> str:
-    known = [value for value in values if value is not None]
-    return Told(sign + significant(of(known), 3), source) if known else MISSING
+def _number(value: float | None, source: str, sign: str = "") -> str:
+    return MISSING if value is None else Told(sign + significant(value, 3), source)
 
 
-def _share(values: Sequence[float | None], source: str) -> str:
-    known = [value for value in values if value is not None]
-    return Told(f"{median(known):.2%}", source) if known else MISSING
+def _share(value: float | None, source: str) -> str:
+    return MISSING if value is None else Told(f"{value:.2%}", source)

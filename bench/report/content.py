@@ -201,25 +201,22 @@ def assemble(
     asked: Asked | None = None,
 ) -> Content:
     """Adds the statistics to what was measured; `collect` without the files."""
-    from bench.analysis.decisions.crossover import crossovers, one_way
     from bench.analysis.decisions.reused import reused_crossovers
     from bench.analysis.statistics.answers import equivalences, needle_scores
     from bench.analysis.statistics.cells import alone, default_base, is_turn
     from bench.analysis.statistics.chats import chats, planned_turns
-    from bench.analysis.statistics.compare import compare
     from bench.analysis.statistics.levels import levels
     from bench.analysis.statistics.summary import summarise
 
     found, measurements = measurements, tuple(alone(measurements))
     routes = labelled_routes([run.info for run in runs], found)
     asked, base = asked or Asked(), base or default_base(routes, measurements)
-    several = len({m.route for m in measurements}) > 1
     return Content(
         runs=runs,
         measurements=measurements,
         summaries=tuple(summarise(measurements)),
-        comparisons=tuple(compare(measurements, base)) if several and base else (),
-        crossovers=tuple(_sorted(one_way(crossovers(measurements, curves=curves)))) if several else (),
+        comparisons=_comparisons(measurements, base),
+        crossovers=_crossovers(measurements, curves),
         reuse=reuse,
         reused=reused_crossovers(measurements, reuse) if reuse is not None else (),
         details=details,
@@ -236,9 +233,25 @@ def assemble(
     )
 
 
-def _sorted(found: list[Crossover]) -> list[Crossover]:
-    """By task, tier and condition; within a cell in the order they came."""
-    return sorted(found, key=lambda one: (one.task, one.tier, one.condition))
+def _comparisons(measurements: Sequence[Measurement], base: str | None) -> tuple[Comparison, ...]:
+    """All routes against `base`, where there are several."""
+    from bench.analysis.statistics.compare import compare
+
+    return tuple(compare(measurements, base)) if base and _several(measurements) else ()
+
+
+def _crossovers(measurements: Sequence[Measurement], curves: Curves | None) -> tuple[Crossover, ...]:
+    """Of every two routes, by task, tier and condition; within a cell in the order they came."""
+    from bench.analysis.decisions.crossover import crossovers, one_way
+
+    if not _several(measurements):
+        return ()
+    found = one_way(crossovers(measurements, curves=curves))
+    return tuple(sorted(found, key=lambda one: (one.task, one.tier, one.condition)))
+
+
+def _several(measurements: Sequence[Measurement]) -> bool:
+    return len({one.route for one in measurements}) > 1
 
 
 def _cells(content: Content) -> list[Cell]:
