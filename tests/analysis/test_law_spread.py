@@ -71,3 +71,20 @@ def test_the_scatter_of_two_tiers_would_promise_far_too_much() -> None:
             off = abs(float(law.ttft_s(asked)) - (0.1 + 4e-4 * asked + 1e-9 * asked**2))
             held[len(tiers)] += off <= half
     assert held[2] <= 12 and held[3] >= 54
+
+
+def test_a_spread_that_would_reach_below_no_time_at_all_is_not_halved_by_it() -> None:
+    # all but 8 tokens cached: 0.3 s are left of a TTFT whose law knows it to 0.3 s and more
+    rows = [
+        trial(name, (0.3 + b * n + 1e-9 * n * n) * off, step, tier=n, output=512, number=i)
+        for name, b, step in (("slow", 4e-4, 0.02), ("fast", 6e-4, 0.01))
+        for n in TIERS
+        for i, off in enumerate((0.7, 0.9, 1.0, 1.1, 1.3))
+    ]
+    laws, steps = prefill.fit(rows), decode.fit(rows)
+    assert {law.predict(8_000, 7_992).low for law in laws.values()} == {0.0}  # type: ignore[union-attr]
+    (pair,) = (c for c in reuse_crossovers(rows, Reuse(tokens=7_992), "slow") if c.tier == 8_000)
+    between = pair.ttft_difference_s
+    assert between is not None and between.high is not None
+    halves = [float(latency(laws[name], steps[name], 8e3, 7_992, 1.0)[1]) for name in laws]
+    assert between.high - between.value == pytest.approx(math.hypot(*halves))

@@ -204,7 +204,8 @@ def _difference(a: Estimate, b: Estimate) -> Estimate:
     value, samples = a.value - b.value, min(a.samples, b.samples)
     if a.low is None or a.high is None or b.low is None or b.high is None:
         return Estimate(value=value, samples=samples)
-    half = math.hypot(a.high - a.low, b.high - b.low) / 2
+    # the upper halves: a lower end that would be below 0 is cut off there
+    half = math.hypot(a.high - a.value, b.high - b.value)
     return Estimate(value=value, low=value - half, high=value + half, samples=samples)
 
 
