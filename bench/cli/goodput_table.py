@@ -84,27 +84,18 @@ def _conclusion(levels: Sequence[Goodput]) -> str:
         first = next((one for one in levels if one.verdict is not None), None)
         if first is None:
             return "no request can be judged"
-        missed = f"{first.verdict} already with {first.concurrency} at once"
-        return (
-            missed if first.verdict == "missed" else missed + _so_far(first, first.waves - first.waves_kept)
-        )
-    kept = "" if shown is None else f"kept with up to {shown.concurrency} at once"
-    if seen is shown:
-        return kept
-    so_far = (
-        f"so far with up to {seen.concurrency}"
-        if kept
-        else f"kept so far with up to {seen.concurrency} at once"
-    )
-    return f"{kept}; {so_far}".removeprefix("; ") + _so_far(seen, seen.waves_kept)
+        return f"{first.verdict} already with {first.concurrency} at once{_so_far(first)}"
+    parts = [seen] if shown is None or shown is seen else [shown, seen]
+    return "; ".join(f"{one.verdict} with up to {one.concurrency} at once{_so_far(one)}" for one in parts)
 
 
-def _so_far(one: Goodput, waves: int) -> str:
+def _so_far(one: Goodput) -> str:
     """In how many waves it was seen, and what would show it: ` (in all 4 waves), shown from 36 waves on`."""
+    if one.verdict in ("kept", "missed"):
+        return ""
+    waves = one.waves_kept if one.verdict == "kept so far" else one.waves - one.waves_kept
     unit = "request" if one.concurrency == 1 else "wave"
-    told = (
-        f"{waves} of {many(one.waves, unit)}" if waves < one.waves or waves == 1 else f"all {waves} {unit}s"
-    )
+    told = f"all {waves} {unit}s" if waves == one.waves > 1 else f"{waves} of {many(one.waves, unit)}"
     if one.texts < one.waves:
         unit = "text"
         told += f" of {many(one.texts, unit)}"
@@ -120,7 +111,9 @@ def _key(found: Sequence[Goodput]) -> list[str]:
         keys[0] += "; waves: those that kept it; worst: the least share of a wave"
         keys.append("95% interval: a wave counts once in it, since its requests share a queue")
     if any(one.texts < one.waves for one in found):
-        keys.append("texts: what was sent the same text counts once")
+        keys.append("texts: what was sent one and the same text counts once")
     if any(one.verdict is not None and one.verdict.endswith("so far") for one in found):
-        keys.append("so far: seen and not shown yet; shown from so many on if the share stays as it was seen")
+        keys.append(
+            "so far: seen and not shown yet; shown from so many `repeats` on if the share stays as it was"
+        )
     return keys

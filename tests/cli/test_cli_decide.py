@@ -309,7 +309,7 @@ def level(together: int, waves: int, beyond: int = 0, *, texts: int | None = Non
         (level(2, 4), "kept so far with up to 2 at once (in all 4 waves), shown from 36 waves on"),
         (
             level(2, 40) + level(4, 6, texts=3) + level(8, 4, beyond=2),
-            "kept with up to 2 at once; so far with up to 4 (in all 6 waves of 3 texts), "
+            "kept with up to 2 at once; kept so far with up to 4 at once (in all 6 waves of 3 texts), "
             "shown from 36 texts on",
         ),
         (
