@@ -125,7 +125,7 @@ def _end(one: Crossover, until: float) -> str:
     if one.until_low is not None and one.until_high is not None:
         spread = f" ({tokens(one.until_low)} to {tokens(one.until_high)})"
     again = " again" if one.status == "crosses" else ""
-    return f"{names[0]} is faster up to {tokens(until)}{spread} only, then {names[1]}{again}"
+    return f"the lead of {names[0]} ends at {tokens(until)}{spread}: then {names[1]} is faster{again}"
 
 
 def _says_point(texts: Sequence[str]) -> bool:

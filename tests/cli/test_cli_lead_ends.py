@@ -11,14 +11,14 @@ from bench.records import Crossover
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "a is faster up to 9,000 only, then b again"),
-        ({"wins": "below"}, "b is faster up to 9,000 only, then a again"),
+        ({}, "the lead of a ends at 9,000: then b is faster again"),
+        ({"wins": "below"}, "the lead of b ends at 9,000: then a is faster again"),
         (
             {"until_low": 8_000.0, "until_high": 9_500.0},
-            "a is faster up to 9,000 (8,000 to 9,500) only, then b again",
+            "the lead of a ends at 9,000 (8,000 to 9,500): then b is faster again",
         ),
-        ({"status": "always", "wins": None}, "a is faster up to 9,000 only, then b"),
-        ({"status": "never", "wins": None}, "b is faster up to 9,000 only, then a"),
+        ({"status": "always", "wins": None}, "the lead of a ends at 9,000: then b is faster"),
+        ({"status": "never", "wins": None}, "the lead of b ends at 9,000: then a is faster"),
     ],
 )
 def test_the_end_of_a_lead_stands_below_the_table(changes: dict[str, object], said: str) -> None:
