@@ -118,9 +118,9 @@ def _texts(one: Crossover) -> list[str]:
 
 def _end(one: Crossover, until: float) -> str:
     """Where the lead of one of the two ends."""
-    names = [one.route, one.base]
-    if one.wins == "below" or one.status == "never":
-        names.reverse()
+    from bench.analysis.decisions.claims import leader
+
+    names = [one.route, one.base] if leader(one) == one.route else [one.base, one.route]
     spread = ""
     if one.until_low is not None and one.until_high is not None:
         spread = f" ({tokens(one.until_low)} to {tokens(one.until_high)})"

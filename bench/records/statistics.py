@@ -153,8 +153,8 @@ class Crossover(Struct, frozen=True, kw_only=True):
     """What the straight lines alone give, when `basis` is another."""
     until: float | None = None
     """Output tokens from which on the order is that of few tokens again, the lead taken at `output_tokens`
-    being lost; of `always` and `never`, up to which they hold. Told only where the whole spread says so and
-    contexts that long were measured; `None`: not known to end."""
+    being lost; of `always`, `never` and `ahead_from`, up to which they hold. Told only where the whole spread
+    says so and contexts that long were measured; `None`: not known to end."""
     until_low: float | None = None
     until_high: float | None = None
     samples: tuple[int, int]

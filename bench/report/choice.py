@@ -77,6 +77,8 @@ def _winner(one: Crossover, output: float) -> str | None:
     if one.status in ("always", "never"):
         return one.route if (one.status == "always") != lead_is_lost else one.base
     if one.status == "undecided":
+        if lead_is_lost:
+            return one.base if one.ahead == one.route else one.route
         late = one.ahead_from is not None and output >= one.ahead_from
         early = one.ahead_to is not None and output <= one.ahead_to
         return one.ahead if late or early else None
@@ -211,10 +213,10 @@ def _border(span: Span) -> str:
     one = span.border
     if one is None:
         return ""
-    if one.status == "undecided":
-        return ("at most " if one.ahead_from == span.start else "at least ") + tokens(span.start)
     if span.start == one.until:
         return tokens(span.start) + ending(one)
+    if one.status == "undecided":
+        return ("at most " if one.ahead_from == span.start else "at least ") + tokens(span.start)
     text, inside = tokens(one.output_tokens or 0), []
     if one.low is not None or one.high is not None:
         ends = ["?" if end is None else tokens(end) for end in (one.low, one.high)]

@@ -133,7 +133,12 @@ def _reach(one: Crossover) -> str:
 def _partly(one: Crossover) -> str:
     """Where an undecided pair is decided all the same."""
     if one.ahead_from is not None:
-        return f"; from at most {tokens(one.ahead_from)} output tokens on {one.ahead} is faster"
+        end = (
+            " output tokens on"
+            if one.until is None
+            else f" to {tokens(one.until)} output tokens{ending(one)}"
+        )
+        return f"; from at most {tokens(one.ahead_from)}{end} {one.ahead} is faster"
     return f"; up to {tokens(one.ahead_to)} output tokens {one.ahead} is faster" if one.ahead_to else ""
 
 

@@ -7,8 +7,10 @@ import pytest
 from decision_samples import trial
 
 from bench.analysis.decisions.crossover import crossovers
+from bench.analysis.decisions.lines import report_lines
 from bench.analysis.decisions.reused import Reuse, reuse_crossovers
 from bench.analysis.statistics.curves import Curves, curve_key
+from bench.cli.decide_tables import crossover_table
 from bench.records import Crossover, Measurement
 
 BEND = 1e-7
@@ -143,3 +145,25 @@ def test_by_the_laws_of_a_cached_part_faster_at_every_length_ends_too() -> None:
     one, other = found[1_000, "a"], found[1_000, "b"]
     assert (one.status, other.status) == ("always", "never")
     assert one.until == pytest.approx(9_001, abs=2.5) and other.until == one.until
+
+
+def test_equal_starts_leave_a_lead_that_ends_all_the_same() -> None:
+    # starts of 4.98 and 5.02 s a side; x (-8e-4 + 1e-7 x) is 0 at x = 8,000
+    rows = [
+        trial(
+            row.route,
+            (row.ttft_s or 0) + (0.02 if row.repeat == 1 else -0.02),
+            row.tpot_s,
+            tier=row.tier,
+            output=100,
+            number=row.repeat,
+        )
+        for row in parted(0.0, -8e-4, BEND)
+    ]
+    one, other = shortest(rows), shortest(rows, "b")
+    assert (one.status, one.ahead) == ("undecided", "a") and 50 < (one.ahead_from or 0) < 60
+    assert one.until == pytest.approx(8_001, rel=1e-6)
+    assert (other.ahead, other.ahead_from, other.until) == ("a", one.ahead_from, one.until)
+    (line,) = report_lines([], crossovers=[one])
+    assert line.startswith("a beats b from at most ") and " to 8,000 output tokens at 1,000, in the" in line
+    assert "the lead of a ends at 8,001" in " ".join(crossover_table([one]).split())

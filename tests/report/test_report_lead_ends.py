@@ -39,6 +39,23 @@ FAST, SLOW = LEAD.route, LEAD.base
             (f"{FAST} up to 9,000", f"{SLOW} from 9,000"),
             "9,000",
         ),
+        (
+            {
+                "status": "undecided",
+                "wins": None,
+                "output_tokens": None,
+                "low": None,
+                "high": None,
+                "ahead": FAST,
+                "ahead_from": 5.2,
+            },
+            (
+                f"{FAST} or {SLOW} (not told apart) up to 5.20",
+                f"{FAST} from at most 5.20 to 9,000",
+                f"{SLOW} from 9,000",
+            ),
+            "at most 5.20, 9,000",
+        ),
     ],
 )
 def test_the_first_answer_changes_again_where_the_lead_ends(
@@ -61,6 +78,10 @@ def test_the_first_answer_changes_again_where_the_lead_ends(
         ({"wins": "below"}, "faster up to 300 output tokens (range 250 to 350) and from 9,000 on"),
         ({"status": "always"}, "faster up to 9,000 output tokens"),
         ({"status": "never"}, "slower up to 9,000 output tokens"),
+        (
+            {"status": "undecided", "output_tokens": None, "ahead": FAST, "ahead_from": 5.2},
+            f"from at most 5.20 to 9,000 output tokens {FAST} is faster",
+        ),
     ],
 )
 def test_the_sentence_tells_the_end(changes: dict[str, object], told: str) -> None:

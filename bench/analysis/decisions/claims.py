@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from bench.analysis.statistics import bootstrap
-from bench.records import Estimate
+from bench.records import Crossover, Estimate
 
 
 def hedge(*samples: int, trials: Sequence[int] | None = None) -> str:
@@ -79,6 +79,13 @@ def status_of(
 
 def _has_spread(estimate: Estimate | None) -> bool:
     return estimate is not None and estimate.low is not None and estimate.high is not None
+
+
+def leader(one: Crossover) -> str:
+    """The route whose lead `until` ends."""
+    if one.status == "undecided" and one.ahead is not None:
+        return one.ahead
+    return one.route if one.wins == "above" or one.status == "always" else one.base
 
 
 def by_points(route: str, base: str, ttft: Estimate | None, tpot: Estimate | None) -> str | None:

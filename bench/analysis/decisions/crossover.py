@@ -277,7 +277,7 @@ def _located(
 
 def _ended(one: Crossover, a: _Route, b: _Route, until: Estimate | None) -> Crossover:
     """Adds where a lead ends again, behind contexts that were measured."""
-    if until is not None and until.value <= (one.output_tokens or 0.0):
+    if until is not None and until.value <= max(one.output_tokens or 0.0, one.ahead_from or 0.0):
         return one
     slopes = [side.slope for side in (a, b) if side.slope is not None]
     known = min((slope.law.longest_context for slope in slopes), default=0) - one.tier
@@ -298,7 +298,8 @@ def _partly(one: Crossover, a: _Route, b: _Route, is_paired: bool) -> Crossover:
         straight = bootstrap.two_sides(line(step), a.side, b.side, paired=is_paired)
         if straight is not None and straight.high is not None and straight.high <= reach:
             ahead = a.name if step < 0 else b.name
-            return structs.replace(one, ahead=ahead, ahead_from=max(c0 + 1, straight.high))
+            one = structs.replace(one, ahead=ahead, ahead_from=max(c0 + 1, straight.high))
+            return _ended(one, a, b, _by_slowing(a, b, one, step, is_paired)[1])
     elif start and step is None:
         pace = bootstrap.two_sides(_catching_up, a.side, b.side, paired=is_paired)
         if pace is not None and pace.high is not None and pace.high > 0:

@@ -169,7 +169,8 @@ def _partly(one: Crossover, where: str) -> str:
     """Where an undecided pair is decided all the same."""
     other = one.base if one.ahead == one.route else one.route
     if one.ahead_from is not None:
-        part = f"from at most {_rounded(one.ahead_from)} output tokens on"
+        end = "output tokens on" if one.until is None else f"to {_rounded(one.until)} output tokens"
+        part = f"from at most {_rounded(one.ahead_from)} {end}"
     else:
         part = f"up to {_rounded(one.ahead_to or 0.0)} output tokens at least"
     seen = hedge(*one.samples, trials=one.trials)

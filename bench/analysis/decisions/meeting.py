@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import structs
 
+from bench.analysis.decisions.claims import leader
 from bench.analysis.statistics import bootstrap
 from bench.analysis.statistics.bootstrap import Floats
 from bench.records import Crossover, Estimate
@@ -98,8 +99,7 @@ def with_end(one: Crossover, until: Estimate | None, known: float) -> Crossover:
         return structs.replace(one, until=until.value, until_low=until.low, until_high=until.high)
     if until.spread is None:
         return one
-    leads = one.route if one.wins == "above" or one.status == "always" else one.base
-    other = one.base if leads == one.route else one.route
+    other = one.base if leader(one) == one.route else one.route
     told = (
         f"by the laws {other} would be faster{' again' if one.wins else ''} from about {until.value:,.0f} "
         "output tokens on, behind more context than any that was measured"
