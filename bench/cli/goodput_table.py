@@ -113,7 +113,5 @@ def _key(found: Sequence[Goodput]) -> list[str]:
     if any(one.texts < one.waves for one in found):
         keys.append("texts: what was sent one and the same text counts once")
     if any(one.verdict is not None and one.verdict.endswith("so far") for one in found):
-        keys.append(
-            "so far: seen and not shown yet; shown from so many `repeats` on if the share stays as it was"
-        )
+        keys.append("so far: seen and not shown yet; shown from so many on if the share stays as it was seen")
     return keys

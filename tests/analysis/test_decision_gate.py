@@ -208,7 +208,7 @@ def test_a_route_that_lost_its_speculation_fails_whatever_its_figures(
     )
     (one,) = [one for one in outcomes if one.route == "mtp4"]
     assert (one.status, verdict(outcomes)) == ("fail", "fail")
-    assert one.why == f"ran without its speculation in the new run, 8 of 8 trials ({why})"
+    assert one.why == f"ran without its speculation in the new run, 8 of 8 measurements ({why})"
     assert [other.status for other in outcomes if other is not one] == ["pass"] * ("mtp4" not in rule) * len(
         others
     )
@@ -217,7 +217,7 @@ def test_a_route_that_lost_its_speculation_fails_whatever_its_figures(
 def test_some_trials_without_their_speculation_fail_too() -> None:
     new = [*speculating("mtp4"), *speculating("mtp4", 5, state="fallback", trials=2)]
     (one,) = gate(new, speculating("mtp4", 4), [TTFT])
-    assert (one.route, one.status) == ("mtp4", "fail") and "2 of 10 trials" in one.why
+    assert (one.route, one.status) == ("mtp4", "fail") and "2 of 10 measurements" in one.why
 
 
 def test_an_invalid_attempt_without_speculation_is_no_failure_once_it_was_repeated() -> None:
@@ -242,7 +242,9 @@ def test_a_baseline_that_lost_its_speculation_is_none(state: str) -> None:
     old = speculating("mtp4", 4, state=state)
     (one,) = gate(speculating("mtp4"), old, [parse_rule("decode cold 1000 mtp4 >= 0.95")])
     assert (one.route, one.status, one.more) == ("mtp4", "cannot tell", None)
-    assert one.why.startswith("ran without its speculation in the baseline, 8 of 8 trials (speculation_")
+    assert one.why.startswith(
+        "ran without its speculation in the baseline, 8 of 8 measurements (speculation_"
+    )
 
 
 def test_a_length_the_baseline_never_measured_cannot_be_told_with_or_without_speculation() -> None:

@@ -236,9 +236,9 @@ def test_a_gate_fails_by_name_where_the_new_run_lost_its_speculation(tmp_path: P
     assert type(failed.exception) is CheckFailed and failed.exception.exit_code == 1
     said = " ".join(failed.stdout.split())
     assert "FAIL" in said
-    assert "ran without its speculation in the new run, 8 of 8 trials" in said
+    assert "ran without its speculation in the new run, 8 of 8 measurements" in said
     open_ = call("gate", old, "--baseline", new, *rule)
-    assert isinstance(open_.exception, CannotTell) and "in the baseline, 8 of 8 trials" in open_.stdout
+    assert isinstance(open_.exception, CannotTell) and "in the baseline, 8 of 8 measurements" in open_.stdout
     assert "a (fallback) / a" in " ".join(succeed("compare", old, new).stdout.split())
 
 

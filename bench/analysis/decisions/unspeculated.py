@@ -21,21 +21,21 @@ class Unspeculated(Struct, frozen=True, kw_only=True):
 
     route: str
     cell: Cell
-    trials: int
-    """Those without speculation."""
+    without: int
+    """Measurements without speculation, every attempt."""
     among: int
-    """All of the cell that count; where none does, all."""
+    """Valid ones of the cell; where none is, all."""
     reason: str
     """Id and figures of the first that says why; empty: a table that does not."""
 
     def told(self, where: str) -> str:
-        """`ran without its speculation in the new run, 8 of 8 trials (speculation_off: 0 drafts)`."""
+        """`ran without its speculation in the new run, 8 of 8 measurements (speculation_off: 0 drafts)`."""
         why = f" ({self.reason})" if self.reason else ""
-        return f"ran without its speculation in {where}, {self.trials:,} of {self.among:,} trials{why}"
+        return f"ran without its speculation in {where}, {self.without:,} of {self.among:,} measurements{why}"
 
 
 def unspeculated(measurements: Iterable[Measurement]) -> list[Unspeculated]:
-    """Every route and cell of a run with a valid trial that fell back, or with none valid and one `off`."""
+    """Every route and cell with a valid measurement that fell back, or with none valid and one `off`."""
     groups: dict[tuple[str, Cell], list[Measurement]] = {}
     for row in labelled(measurements):
         groups.setdefault((plain_route(row.route), cell_of(row)), []).append(row)
@@ -50,7 +50,7 @@ def unspeculated(measurements: Iterable[Measurement]) -> list[Unspeculated]:
                 Unspeculated(
                     route=route,
                     cell=cell,
-                    trials=len(without),
+                    without=len(without),
                     among=len(valid or rows),
                     reason=_reason(without),
                 )
