@@ -173,6 +173,7 @@ def test_a_route_that_fell_back_on_one_side_is_compared_with_itself_and_called_s
         assert pairs(fell, fell) == [("mtp4 (fallback)", "mtp4 (fallback)"), *beside]
     some = rows("mtp4", "as declared", "fallback")
     assert pairs(some, rows("mtp4", "as declared")) == [("mtp4", "mtp4"), ("mtp4 (fallback)", "mtp4")]
+    assert pairs(some, some) == [("mtp4", "mtp4"), ("mtp4 (fallback)", "mtp4 (fallback)")]
     assert pairs(some, rows("other", "as declared")) == [("mtp4", "other"), ("mtp4 (fallback)", "other")]
 
 

@@ -220,6 +220,11 @@ def test_some_trials_without_their_speculation_fail_too() -> None:
     assert (one.route, one.status) == ("mtp4", "fail") and "2 of 10 measurements" in one.why
 
 
+def test_a_single_route_of_another_name_fails_too() -> None:
+    (one,) = gate(speculating("mtp4-new", state="fallback"), speculating("mtp4", 4), [TTFT])
+    assert (one.route, one.status) == ("mtp4-new", "fail")
+
+
 def test_an_invalid_attempt_without_speculation_is_no_failure_once_it_was_repeated() -> None:
     new = [*speculating("mtp4"), *speculating("mtp4", 5, state="off", trials=1)]
     (one,) = gate(new, speculating("mtp4", 4), [TTFT])

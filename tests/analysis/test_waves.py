@@ -40,12 +40,13 @@ def test_a_wave_lasts_until_its_last_request_is_over_answered_or_not() -> None:
     given_up = {"failure": failure, "chunks": Chunks(), "ended_ns": 9 * SEC}
     refused = {**given_up, "ended_ns": 5_000_000}
     spans = []
-    for members in ([{}, refused], [{}, given_up], [refused, refused]):
+    broken = {"failure": failure, "ended_ns": 7 * SEC}  # with the text of a whole answer
+    for members in ([{}, refused], [{}, given_up], [refused, refused], [{}, broken]):
         window = measured(wave(2, members=members))[0].window
         assert window is not None
         spans.append(window.span_s)
     # sent 1 and 2 ms after the release; an answer takes 1 s and 63 gaps of 10 ms
-    assert spans == pytest.approx([0.001 + 1.63, 0.002 + 9, 0.002 + 0.005])
+    assert spans == pytest.approx([0.001 + 1.63, 0.002 + 9, 0.002 + 0.005, 0.002 + 7])
 
 
 def test_nothing_is_known_of_a_wave_before_its_last_request_is_in() -> None:

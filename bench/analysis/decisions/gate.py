@@ -184,7 +184,7 @@ def _rule(rule: Rule, sides: _Sides) -> list[Outcome]:
         return (
             cell.condition == rule.condition
             and (rule.tier is None or same_tier(cell.tier, rule.tier))
-            and (rule.route is None or plain_route(route) == rule.route)
+            and (rule.route is None or route == rule.route)
         )
 
     unlike = [(side, one) for side, one in sides.unlike if is_meant(one.route, one.cell)]
