@@ -144,7 +144,7 @@ class Runner:
 
     async def _run_block(self, block: Sequence[Trial]) -> None:
         await self._sender.find_again()
-        for route in dict.fromkeys(trial.route for trial in block):
+        for route in dict.fromkeys(trial.route for trial in self._left(block)):
             await self._care.open(route)
             await self._sender.warm_up(route)
         faults = self._care.faults.total()

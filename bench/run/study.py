@@ -53,13 +53,12 @@ async def start(order: Order, progress: Progress) -> Path:
 
     Nothing is written before every route that can be up by then has passed its checks and the
     shortest and the longest prompt have been composed. Raises the error of the first check that
-    failed, unless forced.
+    failed, or one that names the servers that are not there, unless forced.
     """
     suite = only_routes(order.suite, order.routes)
     stage = Stage(suite, order.folder, progress, results=order.results, force=order.force)
     async with stage:
-        for name in stage.first():
-            await stage.open(name)
+        await stage.open_at_first(stage.first(), all_needed=not order.force)
         open_routes = stage.open_routes
         # While servers answer: what the client is made of takes a look at a dozen files.
         checks, facts = await asyncio.gather(check(suite, open_routes, order), asyncio.to_thread(environment))
@@ -126,11 +125,12 @@ async def resume(
 ) -> Path:
     """Does what is left of an interrupted run, with the suite as it was then.
 
-    Servers of ours are started when their turn comes. `folder`: where the suite's relative paths start;
-    `None`: `suite_folder`. `suite`: where the written values of environment variables are, which a run does
-    not keep. Where a server, a tokenizer or the corpus is no
-    longer what the run recorded (`bench.run.same`), nothing is sent and an error names every difference;
-    `force` goes on, and the journal tells them.
+    Servers of ours are started when their turn comes; somebody else's that is not there now is looked for
+    when it comes, and again later, while the other routes are measured. `folder`: where the suite's relative
+    paths start; `None`: `suite_folder`. `suite`: where the written values of environment variables are, which
+    a run does not keep. Where a server, a tokenizer or the corpus is no longer what the run recorded
+    (`bench.run.same`), nothing is sent and an error names every difference; `force` goes on, and the journal
+    tells them.
     """
     info = run_info(path)
     folder = suite_folder(info) if folder is None else folder
@@ -141,15 +141,14 @@ async def resume(
         async with Stage(live, folder, progress, results=path.parent, force=force) as stage:
             before = earlier(path)
             stage.keep_in(path, before)
-            for name in [route.name for route in live.routes if route.server is None]:
-                await stage.open(name)
+            theirs = [route.name for route in live.routes if route.server is None]
+            await stage.open_at_first(theirs, all_needed=False)
             stage.accept(_differences(info, stage))
             taken = [salt for used in before.salts.values() for salt in used]
             made = await composers(info, stage.open_routes, folder=folder, taken=taken)
             stage.accept(text_differences(info, before, made))
             stage.composers.update(made)
-            if stage.forced:
-                _take_over(info, stage)
+            if _take_over(info, stage):
                 journal.update_info(info)
             runner = Runner(info, journal, stage, progress, chats=chats)
             runner.recall(read_entries(path))
@@ -179,11 +178,14 @@ def _differences(info: RunInfo, stage: Stage) -> Iterator[Difference]:
         yield from server_differences(opened.route, info.facts.get(name), opened.facts)
 
 
-def _take_over(info: RunInfo, stage: Stage) -> None:
-    """What is there now is what later sessions are held against."""
-    for name, opened in stage.open_routes.items():
-        info.facts[name] = opened.facts
+def _take_over(info: RunInfo, stage: Stage) -> bool:
+    """What later sessions are held against: of a server that was not there before, and of all of them where
+    the session is forced to go on. Whether that is new."""
+    new = [name for name in stage.open_routes if stage.forced or name not in info.facts]
+    for name in new:
+        info.facts[name] = stage.open_routes[name].facts
         info.tokenizers[name] = stage.composers[name].tokenizer.identity
+    return bool(new)
 
 
 async def check(suite: Suite, open_routes: Mapping[str, OpenRoute], order: Order) -> list[Check]:

@@ -34,7 +34,7 @@ from bench.run.blame import asked_to_wait_s, is_servers_fault
 from bench.run.continuity import Restarted
 from bench.run.exchange import Exchanger, NotIdle
 from bench.run.lifecycle.outage import RETURN_LIMIT_S, missing, wait_back
-from bench.run.lifecycle.stage import Stage
+from bench.run.lifecycle.stage import Stage, without_name
 from bench.run.progress import Progress
 from bench.wire.failures import StatusError
 
@@ -95,23 +95,31 @@ class Caretaker:
             await self._note(FORCED, one.text, data)
 
     async def open(self, route: str) -> None:
-        """Starts the server of a route whose turn has come. A route that does not come is given up."""
+        """Opens a route whose turn has come, and starts its server where that is ours to do. What does not
+        come is given up."""
         if route in self._stage.open_routes or route in self.lost:
             return
+        problem = await self._bring(route)
+        if problem is not None:
+            await self._lose_for_now(route, problem)
+
+    async def _bring(self, route: str) -> str | None:
+        """Opens a route; what is in the way, or `None`."""
         started = time.monotonic()
         try:
             notes = await self._stage.bring(route, self._info)
         except BenchError as error:
-            await self.lose(route, _without_name(error, route))
-            return
+            return without_name(error, route)
         finally:
             self._exchanger.server_s += time.monotonic() - started
-        self._exchanger.new_server(self._stage.open_routes[route])
+        opened = self._stage.open_routes[route]
+        self._exchanger.new_server(opened)
         self._progress.notes.extend(f"check: {route}: {one.text}" for one in notes)
         await self._keep(self._info)
         await self._note_forced()
-        facts = msgspec.to_builtins(self._stage.open_routes[route].facts)
-        await self._note(SERVER_STARTED, "", {"route": route, "facts": facts})
+        came = SERVER_STARTED if self._stage.is_ours(route) else SERVER_BACK
+        await self._note(came, "", {"route": route, "facts": msgspec.to_builtins(opened.facts)})
+        return None
 
     def over(self, later: set[str]) -> list[str]:
         """Servers of ours that are up and not needed later."""
@@ -132,15 +140,20 @@ class Caretaker:
         if route in self._ours():
             await self.close(route)
 
+    async def _lose_for_now(self, route: str, reason: str) -> None:
+        """The same; somebody else's server is looked for again now and then."""
+        await self.lose(route, reason)
+        if not self._stage.is_ours(route):
+            self._away.add(route)
+
     async def leave_busy(self, route: str, error: NotIdle) -> None:
         """Gives a route up for this session whose server did not become idle: nothing was sent."""
         await self._note(NOT_IDLE, str(error), {"route": route, "waited_s": error.waited_s})
-        await self.lose(route, _without_name(error, route))
-        self._away.add(route)
+        await self._lose_for_now(route, without_name(error, route))
 
     async def see_to_restart(self, route: str, error: Restarted) -> bool:
         """After a server turned out to have restarted while nothing was sent to it. Whether it goes on."""
-        why = _without_name(error, route)
+        why = without_name(error, route)
         self.faults[route] += 1
         self._in_a_row[route] += 1
         if self._in_a_row[route] >= IN_A_ROW:
@@ -157,23 +170,29 @@ class Caretaker:
         fall = await self._stage.fallen(route, refused=not isinstance(error, StatusError))
         if fall is not None:
             return await self._pick_up(route, fall, None)
-        return await self._wait_for(route, _without_name(error, route), None)
+        return await self._wait_for(route, without_name(error, route), None)
 
     async def find_again(self) -> set[str]:
         """Which of the lost routes are there again: one look at those of somebody else's servers that were
         away or busy. They are lost no more."""
         found = set()
-        for route in sorted(self._away & self.lost.keys() & self._stage.open_routes.keys()):
-            opened, started = self._stage.open_routes[route], time.monotonic()
-            self._progress.enter("waiting for the server to come back", time.monotonic_ns())
-            problem = await missing(opened, counts=self._stage.counts(route))
-            self._exchanger.server_s += time.monotonic() - started
-            if problem is None and await self._welcome(route, self.lost[route]):
+        for route in sorted(self._away & self.lost.keys()):
+            if await self._is_found(route):
                 found.add(route)
                 del self.lost[route]
                 self._in_a_row[route] = 0
         self.returned |= found
         return found
+
+    async def _is_found(self, route: str) -> bool:
+        opened = self._stage.open_routes.get(route)
+        self._progress.enter("waiting for the server to come back", time.monotonic_ns())
+        if opened is None:  # it was never there in this session
+            return await self._bring(route) is None
+        started = time.monotonic()
+        problem = await missing(opened, counts=self._stage.counts(route))
+        self._exchanger.server_s += time.monotonic() - started
+        return problem is None and await self._welcome(route, self.lost[route])
 
     async def _welcome(self, route: str, why: str, waited_s: float = 0.0) -> bool:
         """Takes up a server that was away and answers again, if it is the one that was measured so far;
@@ -181,10 +200,9 @@ class Caretaker:
         try:
             opened = await self._stage.recognise(route, self._info)
         except BenchError as error:
-            reason = _without_name(error, route)
+            reason = without_name(error, route)
             if self.lost.get(route) != reason:  # else it has been told
-                await self.lose(route, reason)
-                self._away.add(route)
+                await self._lose_for_now(route, reason)
             return False
         self._exchanger.new_server(opened)
         await self._note_forced()
@@ -259,8 +277,7 @@ class Caretaker:
             away = f"did not come back within {words(found.waited_s)} ({found.last})"
             if self._stage.is_ours(route) and self._stage.may_restart(route):
                 return await self._pick_up(route, away, exchange)
-            await self.lose(route, f"its server {away}")
-            self._away.add(route)
+            await self._lose_for_now(route, f"its server {away}")
             return False
         return await self._welcome(route, why, found.waited_s)
 
@@ -296,7 +313,7 @@ class Caretaker:
         try:
             self._exchanger.new_server(await self._stage.restart(route, self._info))
         except BenchError as error:
-            await self.lose(route, _without_name(error, route))
+            await self.lose(route, without_name(error, route))
             return False
         finally:
             self._exchanger.server_s += time.monotonic() - started
@@ -306,8 +323,3 @@ class Caretaker:
 
     def _ours(self) -> list[str]:
         return [route for route in self._stage.open_routes if self._stage.is_ours(route)]
-
-
-def _without_name(error: BenchError, route: str) -> str:
-    """What is told behind the name of the route, on one line."""
-    return "; ".join(line.removeprefix(f"route {route}: ") for line in str(error).splitlines())

@@ -11,6 +11,7 @@ from typing import Self
 
 import msgspec
 
+from bench.errors import BenchError, EngineError
 from bench.prompting.compose import Composer
 from bench.records import Route, RunInfo, Suite
 from bench.run.finish import check_finish
@@ -49,6 +50,11 @@ def client_for(route: Route) -> Client:
         proxy=proxy_of(route),
         connect_s=route.request.timeouts.connect_s,
     )
+
+
+def without_name(error: BenchError, route: str) -> str:
+    """What is told behind the name of the route, on one line."""
+    return "; ".join(line.removeprefix(f"route {route}: ") for line in str(error).splitlines())
 
 
 class Stage:
@@ -113,6 +119,29 @@ class Stage:
         self.logs.update(server_logs(suite, run, self._folder))
         for name, server in self._servers.items():
             self.logs[name] = ServerLog(server.log(), run)
+
+    async def open_at_first(self, names: Iterable[str], *, all_needed: bool) -> None:
+        """Opens the routes a session begins with. Those whose server is somebody else's and not there are
+        left to `bring`, when their turn comes.
+
+        Raises an `EngineError` that names all of these where `all_needed`, or where no other route is left.
+        """
+        absent: dict[str, str] = {}
+        for name in names:
+            try:
+                await self.open(name)
+            except EngineError as error:
+                if self.is_ours(name):
+                    raise
+                absent[name] = f"route {name}: {without_name(error, name)}"
+        others = [route.name for route in self._suite.routes if route.name not in absent]
+        if absent and (all_needed or not others):
+            text = "\n".join(absent.values())
+            told = " ".join(f"--route {name}" for name in others)
+            raise EngineError(f"{text}; without it: {told}, or --force to wait for it" if others else text)
+        self._progress.notes.extend(
+            f"{text}; looked for again when its turn comes" for text in absent.values()
+        )
 
     async def open(self, name: str) -> OpenRoute:
         """Starts the route's server where that is ours to do, and connects.
