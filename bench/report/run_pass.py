@@ -48,6 +48,8 @@ class Run(Struct, frozen=True, kw_only=True):
     exchanges and is no wait for the server."""
     span_s: float | None
     """What `harness_s` is a part of: the run without the pauses between resumed parts."""
+    left: int = 0
+    """Trials that still need an attempt, by the rule that the run itself goes by."""
 
 
 class RunPass:
@@ -58,6 +60,7 @@ class RunPass:
 
     def __init__(self, path: Path) -> None:
         from bench.analysis.statistics.arrival import with_exchanges
+        from bench.analysis.verdicts.ledger import Ledger
 
         self._path = path
         self._info, entries = read_run(path, reads=False)
@@ -77,14 +80,21 @@ class RunPass:
         self.answers: dict[Key, Answer] = {}
         self.left_out = self._characters = 0
         self.measurements: list[Measurement] = []
-        for one, exchange in with_exchanges(self._info, self._watch(entries)):
-            self.measurements.append(one)
-            if one.turn:
-                continue
-            self._keep_gaps(one, exchange)
-            if exchange.wave is None:
-                self._keep_curve(one, exchange)
-                self._keep_answer(one, exchange)
+        self._ledger = Ledger(self._info.suite.retry_invalid)
+        for found in with_exchanges(self._info, self._watch(entries)):
+            self._ledger.note_measured([one for one, _ in found])
+            for one, exchange in found:
+                self._keep(one, exchange)
+
+    def _keep(self, one: Measurement, exchange: Exchange) -> None:
+        """What is kept of an exchange that was just measured."""
+        self.measurements.append(one)
+        if one.turn:
+            return
+        self._keep_gaps(one, exchange)
+        if exchange.wave is None:
+            self._keep_curve(one, exchange)
+            self._keep_answer(one, exchange)
 
     def verified(self) -> list[Verified]:
         """What the follow-up of the run has shown of its crossovers."""
@@ -107,6 +117,7 @@ class RunPass:
             exchanges=self._count,
             warmups=self._warmups,
             harness_s=harness if harness is not None else self._seen(self._harness_ns, 2),
+            left=len(self._ledger.left(self._info.plan)),
             span_s=_total(told, "wall_s") if harness is not None else self._seen(self._span_ns, 1),
         )
 
@@ -117,10 +128,12 @@ class RunPass:
         for entry in entries:
             if isinstance(entry, Event):
                 self._events.append(entry)
+                self._ledger.note_event(entry)
                 if entry.name == SESSION:
                     self._last = None  # another process: its monotonic clock may be another one
                 continue
             self._time(entry)
+            self._ledger.note_sent(entry)
             self._count += 1
             if entry.purpose != "trial":
                 self._warmups += 1

@@ -40,7 +40,11 @@ COUNTED = (
 )
 NOTE = "Said by the run itself when it was planned; recorded in run.json."
 LIMIT = "Drafts and accepted tokens of the valid over-limit trials, from the server's counters and log."
-STATE = "Planned: the trials in run.json. Valid: trials with a measurement whose verdict is valid."
+STATE = (
+    "Planned: the trials in run.json. Valid: trials with a measurement whose verdict is valid. Left: trials "
+    "that are not valid and were not tried as often as the suite allows (retry_invalid); what was cut off or "
+    "failed by the server's fault is no try."
+)
 TRIAL = "As planned in run.json: route/tier/condition/repeat; the verdict's reasons are in docs/verdicts.md."
 UNTOLD = "Neither the server nor the suite tells."
 TOKENIZER = "The tokenizer that counted the prompts of this route, recorded in run.json."

@@ -11,6 +11,7 @@ from bench.analysis.decisions.verified import sentence
 from bench.analysis.statistics.cells import merged_tiers
 from bench.analysis.statistics.prefill import PrefillLaw
 from bench.analysis.statistics.texts import Texts
+from bench.analysis.verdicts.ledger import is_cut_off, is_of_cut_off_wave
 from bench.records import Crossover, Measurement, Reason, RunInfo
 from bench.records.events import TOKENIZED
 from bench.report import sources
@@ -350,21 +351,15 @@ def state_line(run: Run, measurements: Sequence[Measurement]) -> str:
     own = [one for one in measurements if one.source in {"", run.info.id}]
     valid = {one.trial_id for one in own if one.verdict.valid}
     invalid = [one for one in own if not one.verdict.valid]
-    excluded = [one for one in invalid if not _cut_off(one)]
+    excluded = [one for one in invalid if not (is_cut_off(one) or is_of_cut_off_wave(one))]
     line = f"{len(valid)} of {len(run.info.plan)} planned trials measured and valid"
     if excluded:
         line += f"; {many(len(excluded), 'measurement')} excluded"
     if len(excluded) < len(invalid):
         line += f"; {len(invalid) - len(excluded)} cut off"
-    if {trial.id for trial in run.info.plan} - valid - {one.trial_id for one in excluded}:
-        line += "; the rest is not measured yet (ctxbench run --resume does it)"
+    if run.left:
+        line += f"; left for ctxbench run --resume: {many(run.left, 'trial')}"
     return Told(line + ".", sources.STATE)
-
-
-def _cut_off(one: Measurement) -> bool:
-    """Whether Ctrl-C ended it or a request of its wave: it is sent again when the run is resumed."""
-    ended = one.failure is not None and one.failure.kind == "cancelled"
-    return ended or any(reason.id == "wave_incomplete" for reason in one.verdict.reasons)
 
 
 def harness_line(run: Run) -> str | None:

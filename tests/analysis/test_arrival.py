@@ -16,7 +16,7 @@ from bench.analysis.verdicts.counters import Deltas, difference
 from bench.analysis.verdicts.firstreplay import is_first_miss
 from bench.analysis.verdicts.measure import measure_all
 from bench.engines.base import Dialect
-from bench.records import Exchange, Scrape, ServerFacts
+from bench.records import Exchange, Measurement, Scrape, ServerFacts
 
 FACTS = ServerFacts(
     engine="vllm", version="0.32.0", block_size=16, prefix_caching=True, reports_cached_tokens=True
@@ -33,9 +33,13 @@ def session() -> list[Exchange]:
     return [exchange("cold", cached=0, sha="p1"), replay(1, 0), replay(2, 992), *wave(3, cached=0)]
 
 
+def flat(found: Iterable[list[tuple[Measurement, Exchange]]]) -> list[tuple[Measurement, Exchange]]:
+    return [pair for together in found for pair in together]
+
+
 def test_each_measurement_comes_with_its_own_exchange() -> None:
     info = run(facts=FACTS)
-    found = list(with_exchanges(info, session()))
+    found = flat(with_exchanges(info, session()))
     assert [one for one, _ in found] == list(measure_all(info, session()))
     assert len(found) == 6
     assert [one.trial_id for one, _ in found] == [beside.trial.id for _, beside in found]
@@ -50,12 +54,12 @@ def test_a_first_replay_that_was_held_back_keeps_its_curve() -> None:
 
 def test_two_attempts_of_a_trial_are_two_exchanges() -> None:
     again = [structs.replace(exchange(sha=f"p{attempt}"), attempt=attempt) for attempt in (1, 2)]
-    assert [beside.attempt for _, beside in with_exchanges(run(), again)] == [1, 2]
+    assert [beside.attempt for _, beside in flat(with_exchanges(run(), again))] == [1, 2]
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_ends() -> None:
     long = exchange(output=1000)
-    ((row, beside),) = with_exchanges(run(), [long])
+    ((row, beside),) = flat(with_exchanges(run(), [long]))
     whole, thinned = curve_of(row, beside), curve_of(row, beside, most=100)
     assert whole is not None and thinned is not None
     assert (len(whole[0]), len(thinned[0])) == (1000, 100)

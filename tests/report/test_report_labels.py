@@ -12,6 +12,7 @@ from msgspec import structs
 
 import bench
 from bench.analysis.statistics.cells import renamed
+from bench.analysis.verdicts.ledger import Ledger
 from bench.records import Event, Failure, Reason, ServerFacts, Verdict
 from bench.records.events import TOKENIZED
 from bench.report import export, words
@@ -124,9 +125,8 @@ def test_what_was_cut_off_is_left_and_not_excluded() -> None:
     cut = structs.replace(
         rows[1], verdict=Verdict(valid=False), failure=Failure(kind="cancelled", message="Ctrl-C")
     )
-    assert (
-        state(2, rows[0], cut) == "1 of 2 planned trials measured and valid; 1 cut off; the rest is not "
-        "measured yet (ctxbench run --resume does it)."
+    assert state(2, rows[0], cut) == (
+        "1 of 2 planned trials measured and valid; 1 cut off; left for ctxbench run --resume: 1 trial."
     )
 
 
@@ -138,16 +138,16 @@ def test_an_attempt_that_was_repeated_stands_for_no_other_trial() -> None:
     again = [structs.replace(one, attempt=2) for one in rows]
     line = state(4, *first, *again)
     assert line.startswith("2 of 4 planned trials measured and valid; 2 measurements excluded")
-    assert "--resume" in line
-    done = state(2, rows[0], first[1])
-    assert done.startswith("1 of 2") and "--resume" not in done
+    assert line.endswith("; left for ctxbench run --resume: 2 trials.")
 
 
 def state(planned: int, *rows: bench.records.Measurement) -> str:
     run = samples.content().runs[0]
-    plan = {one.trial_id: one for one in samples.measurements()}
-    trials = tuple(trial_of(name) for name in list(plan)[:planned])
-    return words.state_line(structs.replace(run, info=structs.replace(run.info, plan=trials)), rows)
+    trials = tuple(trial_of(one.trial_id) for one in samples.measurements()[:planned])
+    ledger = Ledger(run.info.suite.retry_invalid)
+    ledger.note_measured(rows)
+    info = structs.replace(run.info, plan=trials)
+    return words.state_line(structs.replace(run, info=info, left=len(ledger.left(trials))), rows)
 
 
 def trial_of(name: str) -> bench.records.Trial:

@@ -75,7 +75,7 @@ def test_the_same_figure_gives_the_same_bytes(small: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("interrupted", {"only": 7}, "the rest is not measured yet"),
+        ("interrupted", {"only": 7}, "left for ctxbench run --resume: 20 trials"),
         ("only-failures", {"fail": True, "only": 12}, "refused: nobody listens"),
         ("single", {"only": 1}, "1 of 27 planned trials measured and valid"),
         ("empty", {"only": 0}, "Nothing was measured."),

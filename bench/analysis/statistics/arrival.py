@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import numpy as np
 
 from bench.analysis.statistics.curves import Arrival, Curves, curve_key, picks
-from bench.analysis.verdicts.measure import measure_all
+from bench.analysis.verdicts.measure import measure_each
 from bench.records import Exchange, Measurement, RunInfo
 
 
@@ -35,8 +36,10 @@ def arrival(exchange: Exchange, output_tokens: int | None) -> Arrival | None:
     return tokens[kept], seconds[kept]
 
 
-def with_exchanges(info: RunInfo, exchanges: Iterable[Exchange]) -> Iterator[tuple[Measurement, Exchange]]:
-    """Measurements of all trials of a run, in order, each beside its exchange.
+def with_exchanges(
+    info: RunInfo, exchanges: Iterable[Exchange]
+) -> Iterator[list[tuple[Measurement, Exchange]]]:
+    """Measurements of all trials of a run, each beside its exchange, as `measure_each` gives them.
 
     An exchange is kept until it is measured, and no longer: a first replay that missed until the next one,
     the requests of a wave until its last.
@@ -49,10 +52,12 @@ def with_exchanges(info: RunInfo, exchanges: Iterable[Exchange]) -> Iterator[tup
                 waiting.append(exchange)
             yield exchange
 
-    for row in measure_all(info, watched()):
+    def of(row: Measurement) -> Exchange:
         key = (row.trial_id, row.attempt)
-        place = next(i for i, one in enumerate(waiting) if (one.trial.id, one.attempt) == key)
-        yield row, waiting.pop(place)
+        return waiting.pop(next(i for i, one in enumerate(waiting) if (one.trial.id, one.attempt) == key))
+
+    for found in measure_each(info, watched()):
+        yield [(row, of(row)) for row in found]
 
 
 def curve_of(row: Measurement, exchange: Exchange, *, most: int | None = None) -> Arrival | None:
@@ -68,7 +73,7 @@ def measured_with_curves(info: RunInfo, exchanges: Iterable[Exchange]) -> tuple[
     """Measurements of all trials of a run, and the arrival curves of those whose stream carries one."""
     rows: list[Measurement] = []
     curves: dict[tuple[str, str, int], Arrival] = {}
-    for row, exchange in with_exchanges(info, exchanges):
+    for row, exchange in chain.from_iterable(with_exchanges(info, exchanges)):
         rows.append(row)
         curve = curve_of(row, exchange)
         if curve is not None:

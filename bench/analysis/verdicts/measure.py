@@ -221,13 +221,16 @@ def measure_all(info: RunInfo, exchanges: Iterable[Exchange]) -> Iterator[Measur
 
     Those of a wave come together, after its last exchange.
     """
+    for found in measure_each(info, exchanges):
+        yield from found
+
+
+def measure_each(info: RunInfo, exchanges: Iterable[Exchange]) -> Iterator[list[Measurement]]:
+    """The same, as what is known with each exchange, and with the end of them."""
     measurer = Measurer(info)
     for exchange in exchanges:
-        if exchange.purpose == "trial":
-            yield from measurer.take(exchange)
-        else:
-            yield from measurer.skip(exchange)
-    yield from measurer.end()
+        yield measurer.take(exchange) if exchange.purpose == "trial" else measurer.skip(exchange)
+    yield measurer.end()
 
 
 def _expected(
