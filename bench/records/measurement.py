@@ -44,8 +44,8 @@ class Window(Struct, frozen=True, kw_only=True):
     size: int
     """Requests released together."""
     span_s: float | None = None
-    """From the release to the last chunk with text or finish reason of the last request; of one that failed, to
-    the moment it was refused or given up."""
+    """From the release to the last chunk with text or finish reason of the last request; of one that failed,
+    to the moment it was refused or given up."""
     prompt_tokens: int | None = None
     """Sum over the requests, like `output_tokens`, `cached_tokens` and `expected_cached`."""
     output_tokens: int | None = None

@@ -252,7 +252,21 @@ def test_a_baseline_that_lost_its_speculation_is_none(state: str) -> None:
     )
 
 
+def test_a_baseline_that_had_its_speculation_in_some_trials_is_one_by_these() -> None:
+    old = [*speculating("mtp4", 4), *speculating("mtp4", 5, state="fallback", trials=2)]
+    (one,) = gate(speculating("mtp4"), old, [TTFT])
+    assert (one.route, one.status, one.samples) == ("mtp4", "pass", 8)
+
+
+def test_without_a_valid_measurement_on_either_side_the_reason_is_named() -> None:
+    (one,) = gate(speculating("mtp4", state="off"), speculating("mtp4", 4, state="off"), [TTFT])
+    assert one.status == "cannot tell"
+    for side in ("the new run", "the baseline"):
+        assert f"mtp4 ran without its speculation in {side}, 8 of 8 measurements" in one.why
+
+
 def test_a_length_the_baseline_never_measured_cannot_be_told_with_or_without_speculation() -> None:
     old = [structs.replace(row, tier=64) for row in speculating("mtp4", 4)]
     (one,) = gate(speculating("mtp4", state="fallback"), old, [TTFT])
     assert one.status == "cannot tell" and "not measured in the baseline" in one.why
+    assert "mtp4 ran without its speculation in the new run" in one.why

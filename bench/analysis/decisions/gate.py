@@ -148,7 +148,7 @@ def gate(new: Iterable[Measurement], baseline: Iterable[Measurement], rules: Seq
     if not rules:
         raise SuiteError("a gate needs at least one rule, e.g. --rule 'ttft cold 564577 <= 1.05'")
     rows = {_NEW: alone(new), _OLD: alone(baseline)}
-    single = all(len({row.route for row in own}) == 1 for own in rows.values())
+    single = all(len({plain_route(row.route) for row in own}) == 1 for own in rows.values())
     sides = _Sides(rows, across(rows[_OLD], rows[_NEW]), single, _unlike(rows, single))
     return [outcome for rule in rules for outcome in _rule(rule, sides)]
 
@@ -160,17 +160,19 @@ def verdict(outcomes: Iterable[Outcome]) -> Status:
 
 
 def _unlike(rows: Mapping[str, Sequence[Measurement]], single: bool) -> list[tuple[str, Unspeculated]]:
-    """Cells that both sides measured and one of them without its speculation."""
+    """Cells that both sides measured and one of them without its speculation. A baseline that had it in some
+    measurements is one by these."""
     without = {side: unspeculated(own) for side, own in rows.items()}
     found = []
     for side, other in ((_NEW, _OLD), (_OLD, _NEW)):
-        measured = {(row.route, cell_of(row)) for row in rows[other] if sound(row)}
+        measured = {(plain_route(row.route), cell_of(row)) for row in rows[other] if sound(row)}
         too = {(one.route, one.cell) for one in without[other]}
         found += [
             (side, one)
             for one in without[side]
             if any(_same(one, *there, single) for there in measured)
             and not any(_same(one, *there, single) for there in too)
+            and (side == _NEW or one.without == one.among)
         ]
     return found
 
@@ -198,7 +200,9 @@ def _rule(rule: Rule, sides: _Sides) -> list[Outcome]:
     if outcomes:
         return outcomes
     why = "no valid measurements of this quantity, condition, tier and route on both sides"
-    why = _unmeasured(rule.tier, sides.rows) or why
+    lost = [(side, one) for side, own in sides.rows.items() for one in unspeculated(own)]
+    told = [f"{one.route} {one.told(side)}" for side, one in lost if is_meant(one.route, one.cell)]
+    why = "; ".join([_unmeasured(rule.tier, sides.rows) or why, *told])
     return [Outcome(rule=rule, route=rule.route or "*", tier=rule.tier, status="cannot tell", why=why)]
 
 
