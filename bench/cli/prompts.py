@@ -82,7 +82,7 @@ def _composer(suite: Suite, base: Path, tokenizer: Path | None, overhead: int) -
 
     from bench.errors import SuiteError
     from bench.folders import cache_folder
-    from bench.prompting.borders import index_corpus
+    from bench.prompting.borders import index_corpus, tokens_wanted
     from bench.prompting.compose import Composer
     from bench.prompting.corpus import load_corpus
     from bench.prompting.template import TOKEN_IDS, Template
@@ -97,7 +97,7 @@ def _composer(suite: Suite, base: Path, tokenizer: Path | None, overhead: int) -
     cache = cache_folder()
     corpus = load_corpus(suite.prompt.corpus, base=base, cache=cache)
     counting = load_tokenizer(path, samples=corpus.samples(), cache=cache)
-    index = index_corpus(corpus, counting, need_tokens=max(suite.tiers) * 3 // 2, cache=cache)
+    index = index_corpus(corpus, counting, need_tokens=tokens_wanted(max(suite.tiers)), cache=cache)
     endpoint = suite.routes[0].request.endpoint
     measured = Template(endpoint=endpoint, overhead=overhead, fixed_prefix=overhead)
     return Composer(

@@ -30,6 +30,9 @@ PIECE_CHARS = 1 << 18
 """Largest text given to a server's tokenizer at once while a corpus is read."""
 COARSE_CHARS = 1 << 12
 """The same where the server does not tell where its tokens end: then borders lie this far apart."""
+VARIETY = 32_768
+"""Tokens wanted beyond the longest prompt, at least: prompts that start at one place are one text, and where
+borders lie `COARSE_CHARS` apart there is one place to start in about a thousand tokens."""
 
 # Chat markers of the usual templates: a line that holds one would change the conversation's shape.
 _MARKERS = re.compile(
@@ -67,6 +70,11 @@ class IndexedCorpus(Struct, frozen=True, kw_only=True):
     def text(self, begin: int, end: int) -> str:
         """The text between two byte offsets that lie on borders."""
         return self.data[begin:end].tobytes().decode()
+
+
+def tokens_wanted(longest: int) -> int:
+    """How much of a corpus gives prompts of up to `longest` tokens that start at many places."""
+    return longest + max(longest // 2, VARIETY)
 
 
 def clean(text: str, markers: tuple[str, ...]) -> tuple[str, int]:
@@ -200,10 +208,9 @@ def index_corpus(
 ) -> IndexedCorpus:
     """The corpus with its borders for one tokenizer.
 
-    `need_tokens`: how much is wanted (the longest prompt, and half as much again for variety);
-    `None`: all. Only the slower tokenizers stop there: tiktoken reads everything, once. The result is
-    kept under `cache` as memory-mapped arrays with checksums. Raises `SuiteError` for a
-    text that holds nothing usable.
+    `need_tokens`: how much is wanted (see `tokens_wanted`); `None`: all. Only the slower tokenizers stop
+    there: tiktoken reads everything, once. The result is kept under `cache` as memory-mapped arrays with
+    checksums. Raises `SuiteError` for a text that holds nothing usable.
     """
     need = None if tokenizer.identity.kind == "tiktoken" else need_tokens
     folder = None

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from bench.errors import EngineError, SuiteError
 from bench.folders import cache_folder
-from bench.prompting.borders import IndexedCorpus, index_corpus
+from bench.prompting.borders import IndexedCorpus, index_corpus, tokens_wanted
 from bench.prompting.compose import Composer
 from bench.prompting.corpus import Corpus, load_corpus
 from bench.prompting.template import TOKEN_IDS, Message, Template, measure_template, measure_text
@@ -64,7 +64,7 @@ async def composers(
         tokenizer = counting.tokenizer
         identity = tokenizer.identity.sha256
         if identity not in indexed:
-            need = max(_lengths(info)) * 3 // 2
+            need = tokens_wanted(max(_lengths(info)))
             indexed[identity] = await asyncio.to_thread(
                 index_corpus, corpus, tokenizer, need_tokens=need, cache=cache
             )

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from bench.errors import SuiteError
 from bench.prompting import synthetic
-from bench.prompting.borders import IndexedCorpus, index_corpus
+from bench.prompting.borders import IndexedCorpus, index_corpus, tokens_wanted
 from bench.prompting.compose import Composer, Prompt
 from bench.prompting.corpus import Corpus, load_corpus
 from bench.prompting.needle import piece_of, trial_needles
@@ -445,3 +445,15 @@ def test_a_server_is_asked_only_about_what_the_run_needs_and_prompts_are_exact(
     assert index_corpus(corpus, remote, need_tokens=5000, cache=tmp_path).tokens == index.tokens
     Composer(remote, index, PromptSettings(), template=CHAT, nonce="m", seed=1, cache=tmp_path)
     assert server.requests - before < 200  # borders and salt words come from the cache
+
+
+def test_repeats_of_a_short_tier_are_texts_of_their_own_though_few_borders_are_known(make: Make) -> None:
+    tokenizer, library = make("own")
+    server = Server(library, tokenizer, pieces=False)
+    identity = TokenizerIdentity(kind="server", name="m", sha256="cd" * 32, vocabulary=0)
+    remote = ServerTokenizer(server.ask, identity)
+    corpus = corpus_of(synthetic.prose(400_000, seed=8))
+    index = index_corpus(corpus, remote, need_tokens=tokens_wanted(512))
+    chosen = Composer(remote, index, PromptSettings(), template=CHAT, nonce="n", seed=1)
+    starts = {chosen.compose(trial(512, repeat=number)).recipe.start for number in range(1, 21)}
+    assert not index.exact and len(starts) == 20
