@@ -33,6 +33,9 @@ def parabola(start: float, linear: float, bend: float, ahead: int = -1) -> tuple
         (8.0, 6.0, 1.0, INF, INF),  # both roots are negative
         (1.0, 2.0, 0.0, INF, INF),
         (0.0, -2.0, 1.0, 0.0, 2.0),
+        (0.0, 0.0, -1.0, 0.0, INF),
+        (0.0, 0.0, 1.0, INF, INF),
+        (-9.0, 6.0, -1.0, 0.0, INF),  # -(x - 3)^2 touches from the other side
         (3.0, 0.0, 0.0, INF, INF),
         (-3.0, 0.0, 0.0, 0.0, INF),
     ],

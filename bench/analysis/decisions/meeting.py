@@ -65,7 +65,8 @@ def of_parabola(start: Floats, linear: Floats, bend: Floats | float, *, ahead: i
         taken = np.where(towards, -2 * start / (linear + reach), (reach - linear) / (2 * bend))
         lost = np.where(towards, -(linear + reach) / (2 * bend), -2 * start / (linear - reach))
     is_met = (inner > 0) & (taken >= 0) & np.isfinite(taken)
-    at = np.where(is_met, taken, np.where(start * ahead > 0, 0.0, np.inf))
+    begins = np.where(start != 0, start, np.where(linear != 0, linear, bend))
+    at = np.where(is_met, taken, np.where(begins * ahead > 0, 0.0, np.inf))
     return Met(at, np.where((inner > 0) & (lost > at), lost, np.inf))
 
 
