@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct, structs
 
+from bench.analysis.statistics.latency import steps_to
 from bench.analysis.statistics.prefill import PrefillLaw
 from bench.errors import SuiteError
 from bench.plan.durations import told_apart, words
@@ -220,7 +221,8 @@ def _decode_s(model: RouteModel, trial: Trial) -> float | None:
         return 0.0
     if model.decode is None:
         return None
-    return float(model.decode.at(trial.tier + trial.output_tokens / 2)) * (trial.output_tokens - 1)
+    tpot_s = model.decode.at(trial.tier + trial.output_tokens / 2)
+    return float(tpot_s * steps_to(trial.output_tokens, model.decode.first_chunk_tokens))
 
 
 def _warmup_s(model: RouteModel, tokens: int, overhead_s: float) -> float:
