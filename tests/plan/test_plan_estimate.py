@@ -124,7 +124,7 @@ def test_a_tier_that_was_measured_is_expected_as_measured() -> None:
 
 def test_tokens_of_a_large_first_chunk_cost_no_steps() -> None:
     model = learn("r", [measured(8000, 5.0, first_chunk_tokens=5)])
-    assert estimate_trial(trial(8000), model).decode_s == pytest.approx(96 * TPOT)
+    assert estimate_trial(trial(8000), model, overhead_s=0.0).decode_s == pytest.approx(96 * TPOT)
 
 
 def test_other_tiers_follow_the_law_and_its_range_holds_the_truth() -> None:
