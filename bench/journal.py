@@ -9,6 +9,7 @@ One directory has one writer, held by an advisory lock that the system drops wit
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import fnmatch
 import functools
@@ -41,7 +42,7 @@ FOLLOW_UP = "verify"
 _RUN = "run.json"
 _JOURNAL = "journal.jsonl"
 _LOCK = ".lock"
-_GO_ON = "make room, then go on with --resume"
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _SCRAPES = "scrapes"
 _BLOCK = 1 << 19
 """Bytes read at a time, up to the next end of a line: a line of a long answer has some tens of thousands."""
@@ -85,13 +86,22 @@ class Journal:
     def resume(cls, path: Path) -> Self:
         """Opens an existing run directory for more lines, cutting a torn last one.
 
-        Raises `JournalError` when it is not a run directory, or another process is writing to it.
+        Raises `JournalError` when it is not a run directory, cannot be written, or another process is writing
+        to it.
         """
         read_info(path)
-        lock = _lock(path)
-        lines = FileIO(path / _JOURNAL, "a")
-        lines.truncate(_whole_lines(path / _JOURNAL))
-        lines.seek(0, os.SEEK_END)
+        with contextlib.ExitStack() as stack:
+            lock = stack.enter_context(_lock(path))
+            file = path / _SCRAPES
+            try:
+                file.mkdir(exist_ok=True)
+                file = path / _JOURNAL
+                lines = stack.enter_context(FileIO(file, "a"))
+                lines.truncate(_whole_lines(file))
+            except OSError as error:
+                raise _unwritten(file, error) from error
+            lines.seek(0, os.SEEK_END)
+            stack.pop_all()
         return cls(path, lock, lines)
 
     def append(self, *entries: Entry) -> None:
@@ -107,9 +117,7 @@ class Journal:
             os.fsync(self._lines.fileno())
         except OSError as error:
             self._lines.truncate(whole)  # half a line would spoil the next one
-            raise JournalError(
-                f"{self.path / _JOURNAL}: cannot be written: {error.strerror}; {_GO_ON}"
-            ) from error
+            raise _unwritten(self.path / _JOURNAL, error) from error
 
     def update_info(self, info: RunInfo) -> None:
         """Writes `run.json` anew: a route whose server was started later is known by now."""
@@ -126,9 +134,7 @@ class Journal:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise JournalError(
-                f"{self.path / relative}: cannot be written: {error.strerror}; {_GO_ON}"
-            ) from error
+            raise _unwritten(self.path / relative, error) from error
         return relative
 
     def close(self) -> None:
@@ -143,6 +149,12 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _unwritten(file: Path, error: OSError) -> JournalError:
+    """What could not be written in a run directory, and what to do."""
+    todo = "make room" if error.errno in _NO_ROOM else "see to it"
+    return JournalError(f"{file}: cannot be written: {error.strerror}; {todo}, then go on with --resume")
 
 
 def _info_bytes(info: RunInfo) -> bytes:
@@ -304,7 +316,7 @@ def _lock(path: Path) -> FileIO:
             file.truncate(0)
             file.write(f"{os.getpid()}\n".encode())
         except OSError as error:
-            raise JournalError(f"{path / _LOCK}: cannot be written: {error.strerror}; {_GO_ON}") from error
+            raise _unwritten(path / _LOCK, error) from error
         stack.pop_all()
     return file
 

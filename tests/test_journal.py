@@ -95,6 +95,34 @@ def test_a_full_disk_costs_the_line_that_finds_no_room_and_none_before_or_after_
     assert list(read_entries(run)) == [event("one"), event("three")]
 
 
+def test_only_where_room_is_lacking_it_is_asked_for(tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    with Journal.create(run, info()) as journal:
+        (run / "scrapes").rmdir()
+        with pytest.raises(
+            JournalError, match=r"No such file or directory; see to it, then go on with --resume"
+        ):
+            journal.store_scrape("p", "page")
+    with Journal.resume(run) as journal:  # the folder is made anew
+        assert journal.store_scrape("p", "page") == "scrapes/p.prom.gz"
+
+
+@pytest.mark.parametrize("name", ["journal.jsonl", "scrapes"])
+def test_what_is_no_journal_is_no_run_to_be_resumed(name: str, tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    Journal.create(run, info()).close()
+    if name == "scrapes":
+        (run / name).rmdir()
+        (run / name).touch()
+    else:
+        (run / name).unlink()
+        (run / name).mkdir()
+    with pytest.raises(JournalError, match=rf"{name}: cannot be written: "):
+        Journal.resume(run)
+    with pytest.raises(JournalError, match="cannot be written"):
+        Journal.resume(run)  # the lock was given back
+
+
 def test_what_a_full_disk_leaves_of_a_new_run_directory_is_taken_as_new(tmp_path: Path) -> None:
     run = tmp_path / "r"
     for room, what in ((0, r"\.lock"), (100, r"run\.json")):

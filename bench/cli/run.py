@@ -121,7 +121,10 @@ def _follow_up(wanted: bool, budget: str | None, *, force: bool) -> FollowUp:
 
     if budget is not None and not wanted:
         raise SuiteError("--verify-budget goes with --verify-crossover")
-    budget_s = parse_duration(budget) if budget is not None else None
+    try:
+        budget_s = parse_duration(budget) if budget is not None else None
+    except SuiteError as error:
+        raise SuiteError(f"--verify-budget: {error}") from error
 
     async def follow(run: Path, progress: Progress, folder: Path, suite: Suite | None) -> Path:
         from bench.journal import has_follow_up
@@ -263,24 +266,32 @@ def execute(
     from bench.wire.loop import run as run_loop
 
     progress = Progress()
-    try:
-        with shown(progress, quiet=quiet), ended_in_order(), frozen():
-            path = run_loop(work(progress))
-    except KeyboardInterrupt:
-        if progress.path is not None:
-            if report:
-                print("writing the report; Ctrl-C again leaves it out", file=sys.stderr)
-            try:
+    with ended_in_order():
+        try:
+            with shown(progress, quiet=quiet), frozen():
+                path = run_loop(work(progress))
+        except KeyboardInterrupt:
+            _interrupted(progress.path, report)
+            raise click.exceptions.Exit(INTERRUPTED) from None
+        except Exception:
+            if progress.path is not None and progress.trial_since_ns:  # else nothing is new: the error alone
                 _conclude_as_far_as_it_goes(progress.path, report)
-            finally:  # a second Ctrl-C costs the report, not the line that says how to go on
-                print(f"interrupted; go on with: ctxbench run --resume {progress.path}", file=sys.stderr)
-        raise click.exceptions.Exit(INTERRUPTED) from None
-    except Exception:
-        if progress.path is not None and progress.trial_since_ns:  # else nothing is new: the error alone
-            _conclude_as_far_as_it_goes(progress.path, report)
-        raise
-    _conclude(path, report)
+            raise
+        _conclude(path, report)
     return path
+
+
+def _interrupted(path: Path | None, report: bool) -> None:
+    """The report of what there is, and how to go on."""
+    if path is None:
+        print("interrupted before anything was measured; nothing was written", file=sys.stderr)
+        return
+    if report:
+        print("writing the report; Ctrl-C again leaves it out", file=sys.stderr)
+    try:
+        _conclude_as_far_as_it_goes(path, report)
+    finally:  # a second Ctrl-C costs the report, not the line that says how to go on
+        print(f"interrupted; go on with: ctxbench run --resume {path}", file=sys.stderr)
 
 
 def _conclude_as_far_as_it_goes(path: Path, report: bool) -> None:

@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from bench.analysis.verdicts.ledger import is_cut_off, is_of_cut_off_wave
 from bench.journal import Entry, Journal
 from bench.plan.times import RouteModel
 from bench.records import Event, Measurement, Reason, RunInfo
 from bench.run.exchange import utc_now
-from bench.run.ledger import is_cut_off, is_of_cut_off_wave
 from bench.run.progress import Progress
 from bench.run.tally import Tally
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from bench.analysis.verdicts.waves import usage_of
-from bench.errors import EngineError
+from bench.errors import EngineError, JournalError
 from bench.plan.durations import words
 from bench.plan.trials import wave_name
 from bench.prompting.compose import Prompt
@@ -88,6 +88,8 @@ class Exchanger:
         self._bytes_per_token: dict[str, float] = {}  # of each route's last answer, for the display
         self.interrupted = False
         """Ctrl-C came while requests ran that are on record: the caller has to stop."""
+        self.unkept: JournalError | None = None
+        """A page could not be kept: the caller has to stop once the exchanges are."""
         self.server_s = 0.0
         """Time spent waiting for servers: idle, scrapes, the exchange itself, settling."""
         self.continuity = Continuity()
@@ -280,7 +282,10 @@ class Exchanger:
             failed=exchange.failure is not None,
             limit_s=_SETTLE_LIMIT_S,
         )
-        after = await self._with_file(wait.last, look.page, name)
+        try:
+            after = await self._with_file(wait.last, look.page, name)
+        except JournalError as error:  # the answer is worth more than the text of its page
+            self.unkept, after = error, wait.last
         self.continuity.look(opened, after)
         self.server_s += time.monotonic() - started
         if opened.metrics_url is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from bench.analysis.verdicts.blame import status_in
 from bench.records import Exchange, Failure
-from bench.run.blame import status_in
 
 _SAYS = frozenset({"status", "error_event", "malformed"})
 """Failures whose message holds what the server said, which may be what it was asked."""

@@ -122,7 +122,10 @@ def _counting(
         tokenizer: Tokenizer = ServerTokenizer(server.ask, server_identity(server.ask, opened.model))
     else:
         samples = corpus.samples(_COMPARED_SAMPLES)
-        tokenizer = load_tokenizer(folder / settings.tokenizer, samples=samples, cache=cache)
+        try:
+            tokenizer = load_tokenizer(folder / settings.tokenizer, samples=samples, cache=cache)
+        except SuiteError as error:
+            raise SuiteError(f"[prompt] tokenizer: {error}") from error
         if server.tokenises and (problem := compare_with_server(tokenizer, server.ask, samples)):
             raise SuiteError(f"route {opened.route.name}: {problem}")
     endpoint = opened.route.request.endpoint

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
+from bench.analysis.verdicts.ledger import Sent
 from bench.errors import EngineError
 from bench.journal import Entry, Journal
 from bench.plan.times import RouteModel
@@ -25,7 +26,6 @@ from bench.records import Purpose, RunInfo, Trial
 from bench.records.events import FINISHED, TOKENIZED
 from bench.run.books import Books
 from bench.run.chats import ChatSender
-from bench.run.ledger import Sent
 from bench.run.lifecycle.stage import Stage
 from bench.run.progress import Progress
 from bench.run.sender import Sender

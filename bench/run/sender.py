@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import msgspec
 
+from bench.analysis.verdicts.blame import End, asked_to_wait_s, is_servers_fault, turned_away
 from bench.analysis.verdicts.waves import as_one
 from bench.errors import EngineError
 from bench.plan.trials import pair_key
 from bench.prompting.compose import Composer, Prompt
 from bench.records import Event, Exchange, Purpose, RunInfo, Trial
 from bench.records.events import RESET, STARTED
-from bench.run.blame import End, asked_to_wait_s, is_servers_fault, turned_away
 from bench.run.books import Books
 from bench.run.continuity import Restarted
 from bench.run.exchange import Exchanger, NotIdle, utc_now
@@ -154,6 +154,8 @@ class Sender:
         kept, interrupted = await uncut(keep())
         if interrupted or self.exchanger.interrupted:
             raise asyncio.CancelledError  # it was held back until the exchanges were in the journal
+        if self.exchanger.unkept is not None:
+            raise self.exchanger.unkept  # likewise
         await self._look_after(kept, wave)
         return found
 

@@ -15,6 +15,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from bench.analysis.verdicts.ledger import is_cut_off
 from bench.errors import JournalError
 from bench.journal import Entry, read_run
 from bench.records import Event, Measurement, RunInfo, Trial
@@ -30,7 +31,6 @@ from bench.records.events import (
     WATCH_ENDED,
     WATCHED,
 )
-from bench.run.ledger import is_cut_off
 from bench.run.tally import Tally
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from bench.analysis.verdicts.ledger import Ledger
 from bench.analysis.verdicts.measure import Measurer
 from bench.journal import Entry
 from bench.plan.times import RouteModel
 from bench.records import Event, Exchange, Measurement, RunInfo
 from bench.run.forecast.outlook import Outlook
-from bench.run.ledger import Ledger
 
 
 class Tally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -84,6 +85,31 @@ def test_a_report_that_fails_does_not_hide_what_ended_the_run(
     assert getattr(ended.value, "exit_code", None) == (130 if isinstance(end, KeyboardInterrupt) else 3)
     said = capsys.readouterr().err
     assert "the report is not whole: report.md: cannot be written: No space left on device\n" in said
+
+
+def test_an_interruption_before_there_is_a_run_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    async def work(progress: Progress) -> Path:
+        raise KeyboardInterrupt
+
+    with pytest.raises(click.exceptions.Exit):
+        execute(work, quiet=True)
+    assert capsys.readouterr().err == "interrupted before anything was measured; nothing was written\n"
+
+
+def test_a_kill_while_the_report_is_made_ends_in_order(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def work(progress: Progress) -> Path:
+        return Path("results/r")
+
+    def report(path: Path) -> None:
+        assert callable(signal.getsignal(signal.SIGTERM))  # else the next line would end these tests
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("bench.cli.report.print_run", report)
+    with pytest.raises(KeyboardInterrupt):
+        execute(work, quiet=True)
+    assert capsys.readouterr().err == "the report is not whole; make it with: ctxbench report results/r\n"
 
 
 class Full(io.StringIO):

@@ -14,6 +14,7 @@ import pytest
 from chat_files import SECRET, recorded, write
 from run_helpers import ctxbench_here, exchanges, only_run, suite_text
 
+from bench.analysis.verdicts.blame import is_servers_fault
 from bench.analysis.verdicts.measure import measure_all
 from bench.engines import DIALECTS
 from bench.errors import EngineError, SuiteError
@@ -22,7 +23,6 @@ from bench.plan.suite import parse_suite
 from bench.prompting.conversation import ChatMessage, Conversation
 from bench.records import Exchange, Failure, Measurement, PromptRecipe, ServerFacts, Trial
 from bench.report.content import collect
-from bench.run.blame import is_servers_fault
 from bench.run.forecast.chats import planned_chat
 from bench.run.openroute import OpenRoute
 from bench.run.order import Order, read_usable

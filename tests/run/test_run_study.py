@@ -18,7 +18,8 @@ import pytest
 from run_helpers import ctxbench, events, exchanges, only_run, suite_text
 
 from bench.analysis.verdicts.measure import measure_all
-from bench.journal import read_entries, read_info
+from bench.errors import JournalError
+from bench.journal import Journal, read_entries, read_info
 from bench.plan.suite import parse_suite
 from bench.records import Exchange, Measurement
 from bench.records.events import STARTED
@@ -280,3 +281,27 @@ def test_the_salts_of_earlier_sessions_are_those_of_every_exchange_warm_ups_too(
     before = earlier(run)
     assert before.salts == {"a": [one.prompt.salt for one in sent]}
     assert before.corpus_sha256 == sent[0].prompt.corpus_sha256
+
+
+def test_a_page_that_cannot_be_kept_ends_the_run_and_costs_no_answer(
+    server: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Journal.store_scrape
+
+    def full(self: Journal, name: str, page: str) -> str:
+        if name == "a-256-cold-1-trial1-after":
+            raise JournalError("scrapes/p.prom.gz: cannot be written: No space left on device")
+        return store(self, name, page)
+
+    text = one_group(server.base_url)
+    monkeypatch.setattr(Journal, "store_scrape", full)
+    with pytest.raises(JournalError, match="No space left"):
+        measure(text, tmp_path)
+    run = only_run(tmp_path)
+    (cold,) = measured(run)
+    assert (cold.trial_id, cold.verdict.valid) == ("a/256/cold/1", True)
+    (kept,) = exchanges(run)
+    assert kept.after is not None and kept.after.values and kept.after.file is None
+    monkeypatch.setattr(Journal, "store_scrape", store)
+    asyncio.run(resume(run, Progress()))
+    assert [one.trial.condition for one in exchanges(run)] == ["cold", "replay", "salted"]  # no cold again

@@ -1,6 +1,6 @@
 """Looks after the routes of a run: opens them in turn, sees to servers that fail, gives up the lost.
 
-After a request that failed by the server's fault (`bench.run.blame`) nothing more is sent on its route
+After a request that failed by the server's fault (`verdicts.blame`) nothing more is sent on its route
 before the server answers a tiny request again. What does not come back in time is lost for the session, and
 so is a route with three such failures in a row; a trial with two of them is left for another session. So
 neither a dead server nor a prompt that brings it down can keep a run busy for ever. What was only away or
@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
+from bench.analysis.verdicts.blame import asked_to_wait_s, is_servers_fault
 from bench.errors import BenchError, EngineError
 from bench.plan.durations import words
 from bench.records import Exchange, RunInfo, Trial
@@ -30,7 +31,6 @@ from bench.records.events import (
     SERVER_STOPPED,
     TRIAL_LEFT,
 )
-from bench.run.blame import asked_to_wait_s, is_servers_fault
 from bench.run.continuity import Restarted
 from bench.run.exchange import Exchanger, NotIdle
 from bench.run.lifecycle.outage import RETURN_LIMIT_S, missing, wait_back

@@ -1,4 +1,4 @@
-"""Is a server there again? Asked after a request that failed by the server's fault (`bench.run.blame`)."""
+"""Is a server there again? Asked after a request that failed by the server's fault (`verdicts.blame`)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from msgspec import Struct
 
+from bench.analysis.verdicts.blame import is_servers_fault, means_later
 from bench.errors import EngineError
 from bench.records import Failure, Trial
-from bench.run.blame import is_servers_fault, means_later
 from bench.run.exchange import PATHS, body_of
 from bench.run.openroute import OpenRoute, names_in, shown_names
 from bench.run.preflight.probe import busy, tiny_prompt
