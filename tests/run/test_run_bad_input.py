@@ -84,7 +84,7 @@ def test_a_tier_above_the_limit_names_tier_and_limit(server: Simulator, tmp_path
         ('corpus = "no-such-file.txt"', "no-such-file.txt"),
         ('corpus = "short.txt"', "short.txt"),
         ('task = "no-such-task"', "no-such-task"),
-        ('tokenizer = "none.json"', "none.json"),
+        ('tokenizer = "none.json"', "[prompt] tokenizer: none.json: cannot be read"),
     ],
 )
 def test_a_corpus_task_or_tokenizer_that_cannot_be_used(
