@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import product
 from pathlib import Path
@@ -70,21 +70,28 @@ async def composers(
             )
         key = (identity, counting.template)
         if key not in made:
-            made[key] = await asyncio.to_thread(
-                Composer,
-                tokenizer,
-                indexed[identity],
-                settings,
-                template=counting.template,
-                nonce=info.nonce,
-                seed=info.suite.seed,
-                taken=salts,
-                cache=cache,
-                base=folder,
-            )
-            await asyncio.to_thread(_try_out, made[key], info)
+            made[key] = await asyncio.to_thread(_composer, info, counting, indexed[identity], salts, folder)
         by_route[name] = made[key]
     return by_route
+
+
+def _composer(
+    info: RunInfo, counting: Counting, corpus: IndexedCorpus, taken: Sequence[str], folder: Path
+) -> Composer:
+    """Tried out: what it cannot compose is told before anything is written."""
+    made = Composer(
+        counting.tokenizer,
+        corpus,
+        info.suite.prompt,
+        template=counting.template,
+        nonce=info.nonce,
+        seed=info.suite.seed,
+        taken=taken,
+        cache=cache_folder(),
+        base=folder,
+    )
+    _try_out(made, info)
+    return made
 
 
 async def tokenizer_of_server(opened: OpenRoute) -> TokenizerIdentity:

@@ -172,15 +172,12 @@ class Measurer:
         tokens = Tokens.of(exchange, deltas, reported, dialect)
         clock = times(exchange, tokens.output, _served_s(deltas, reported, tokens.output, beside.tpot_s))
         cached = cached_prompt_tokens(deltas, facts, tokens.prompt, beside.requests)
-        # Each request's prefill yields a token without a step.
-        stepped = None if tokens.output is None else tokens.output - (beside.requests - 1)
-        drafted = speculation(deltas, reported, facts, stepped)
-        if drafted.draft_tokens is None and beside.drafted is not None:
-            drafted = beside.drafted
+        drafted = _drafted(beside, reported, facts, tokens.output)
         expected = beside.expected
         if exchange.trial.follows and beside.requests == 1:
-            shared = exchange.prompt.shared or (tokens.prompt or exchange.prompt.tokens,) * 2
-            expected = _expected(shared, tokens.prompt or exchange.prompt.tokens, dialect, facts, declared)
+            prompt = tokens.prompt or exchange.prompt.tokens
+            shared = exchange.prompt.shared or (prompt, prompt)
+            expected = _expected(shared, prompt, dialect, facts, declared)
         draft = Draft(
             exchange=exchange,
             deltas=deltas,
@@ -231,6 +228,16 @@ def measure_each(info: RunInfo, exchanges: Iterable[Exchange]) -> Iterator[list[
     for exchange in exchanges:
         yield measurer.take(exchange) if exchange.purpose == "trial" else measurer.skip(exchange)
     yield measurer.end()
+
+
+def _drafted(
+    beside: _Beside, reported: dict[str, float], facts: ServerFacts, output: int | None
+) -> SpeculationCount:
+    """What counters tell of drafts; where they do not, what was found of the wave's members."""
+    # Each request's prefill yields a token without a step.
+    stepped = None if output is None else output - (beside.requests - 1)
+    found = speculation(beside.deltas, reported, facts, stepped)
+    return beside.drafted if found.draft_tokens is None and beside.drafted is not None else found
 
 
 def _expected(

@@ -43,14 +43,10 @@ def times(exchange: Exchange, output_tokens: int | None, served_s: float | None 
     """
     at, text = exchange.chunks.at_ns, exchange.chunks.text
     count = len(text.places)
-    first_response = _first_response(exchange)
     if not count:
-        textless = exchange.failure.message if exchange.failure else "no chunk with text"
-        missing = dict.fromkeys(("ttft_s", "total_s", "decode_tok_s", "tpot_s", "icl_p50_s"), textless)
-        return Times(first_response_s=first_response, absent=missing)
+        return _without_text(exchange)
     first, last = int(text.places[0]), int(text.places[-1])
-    finish = exchange.chunks.finish
-    end = len(at) - 1 if finish is None and exchange.finish_reason is not None else max(last, finish or 0)
+    end = _end(exchange, last)
     c0 = 1 if text.tokens is None else max(1, int(text.tokens[0]))
     tail = _unseen_tail(exchange, last, output_tokens)
     span_s = (at[end if tail else last] - at[first]) / NS
@@ -65,7 +61,7 @@ def times(exchange: Exchange, output_tokens: int | None, served_s: float | None 
     gaps = gaps_ns / NS if hidden_s is None else gaps_ns[:0]
     return Times(
         ttft_s=at[first] / NS,
-        first_response_s=first_response,
+        first_response_s=_first_response(exchange),
         total_s=at[end] / NS,
         first_chunk_tokens=c0,
         text_chunks=count,
@@ -79,6 +75,20 @@ def times(exchange: Exchange, output_tokens: int | None, served_s: float | None 
         arrivals=1 + int(np.count_nonzero(gaps_ns)),
         absent=absent,
     )
+
+
+def _without_text(exchange: Exchange) -> Times:
+    why = exchange.failure.message if exchange.failure else "no chunk with text"
+    missing = dict.fromkeys(("ttft_s", "total_s", "decode_tok_s", "tpot_s", "icl_p50_s"), why)
+    return Times(first_response_s=_first_response(exchange), absent=missing)
+
+
+def _end(exchange: Exchange, last_text: int) -> int:
+    """Place of the event that ends the answer: its last text, or the finish reason behind it."""
+    chunks = exchange.chunks
+    if chunks.finish is None and exchange.finish_reason is not None:
+        return len(chunks.at_ns) - 1
+    return max(last_text, chunks.finish or 0)
 
 
 def _without_rate(
