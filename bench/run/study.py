@@ -56,15 +56,14 @@ async def start(order: Order, progress: Progress) -> Path:
     failed, or one that names the servers that are not there, unless forced.
     """
     suite = only_routes(order.suite, order.routes)
+    _refuse(check_disk(order.results), order)  # before a server is started, or waited for
     stage = Stage(suite, order.folder, progress, results=order.results, force=order.force)
     async with stage:
         await stage.open_at_first(stage.first(), all_needed=not order.force)
         open_routes = stage.open_routes
         # While servers answer: what the client is made of takes a look at a dozen files.
         checks, facts = await asyncio.gather(check(suite, open_routes, order), asyncio.to_thread(environment))
-        failed = [one for one in checks if one.state == "fail"]
-        if failed and not order.force:
-            raise failed[0].error()
+        _refuse(checks, order)
         chats = await counted_chats(suite, next(iter(open_routes.values())), order.folder)
         path = new_run_path(order.results, suite)
         info = describe(order, suite, open_routes, path=path, checks=checks, chats=chats)
@@ -87,6 +86,13 @@ async def start(order: Order, progress: Progress) -> Path:
             runner = Runner(info, journal, stage, progress, models=expected.models, chats=known)
             await _work(runner, journal, info, open_routes)
     return path
+
+
+def _refuse(checks: Sequence[Check], order: Order) -> None:
+    """Raises the error of the first check that failed, unless forced."""
+    failed = [one for one in checks if one.state == "fail"]
+    if failed and not order.force:
+        raise failed[0].error()
 
 
 def describe(

@@ -17,7 +17,7 @@ from run_helpers import TOKENIZER, ctxbench_here, suite_text
 
 from bench.engines import get
 from bench.engines.context import ContextVerdict, EngineVerdict, Finding, RuleVerdict
-from bench.errors import EngineError
+from bench.errors import EngineError, SuiteError
 from bench.plan.suite import parse_suite
 from bench.records import ClientHealth, Route, ServerFacts, Suite
 from bench.run.openroute import OpenRoute
@@ -26,6 +26,8 @@ from bench.run.preflight import checks
 from bench.run.preflight.checks import Check, check_disk
 from bench.run.preflight.limits import context_of, with_limits
 from bench.run.preflight.whole import preflight
+from bench.run.progress import Progress
+from bench.run.study import start
 from bench.servers.simulator import Profile, load_profile
 from bench.servers.simulator import start as simulate
 from bench.wire.client import Client
@@ -363,3 +365,25 @@ def test_a_file_in_place_of_the_results_folder_fails_the_check(tmp_path: Path) -
         assert (line.state, line.fault) == ("fail", "suite")
         assert line.text == f"{tmp_path / 'file'} is a file: choose a folder with --results"
     assert check_disk(tmp_path / "yet" / "to be made") == []
+
+
+def test_a_results_folder_that_cannot_be_written_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # By the question itself: whoever runs these tests may be allowed everything.
+    monkeypatch.setattr("bench.run.preflight.checks.os.access", lambda path, mode: path != tmp_path)
+    (line,) = check_disk(tmp_path / "new")
+    assert (line.state, line.text) == (
+        "fail",
+        f"{tmp_path} cannot be written: give yourself the right, or choose another folder with --results",
+    )
+
+
+def test_a_results_folder_is_looked_at_before_any_server_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with simulate("toy-target-only") as server:
+        text = suite_text({"a": server.base_url})
+        order = Order(suite=parse_suite(text), suite_text=text, results=tmp_path / "file")
+        with pytest.raises(SuiteError, match="is a file: choose a folder with --results"):
+            asyncio.run(start(order, Progress()))
+        assert server.truth().requests == []

@@ -8,6 +8,7 @@ is honoured, whether the stream comes in pieces, whether anybody else is served.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
 from collections.abc import Iterable
@@ -132,6 +133,9 @@ def check_disk(results: Path) -> list[Check]:
     place = next(path for path in (results, *results.absolute().parents) if path.exists())
     if not place.is_dir():
         text = f"{place} is a file: choose a folder with --results"
+        return [Check(route="", name="disk", state="fail", text=text, fault="suite")]
+    if not os.access(place, os.W_OK | os.X_OK):
+        text = f"{place} cannot be written: give yourself the right, or choose another folder with --results"
         return [Check(route="", name="disk", state="fail", text=text, fault="suite")]
     free = shutil.disk_usage(place).free
     if free >= _ROOM_BYTES:
