@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
+import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +19,12 @@ from bench.analysis.verdicts.measure import measure_all
 from bench.errors import EngineError
 from bench.journal import read_info
 from bench.plan.suite import parse_suite
-from bench.records.events import FORCED, ROUTE_LOST, SERVER_BACK, STARTED
+from bench.records.events import FORCED, ROUTE_LOST, SERVER_BACK, SERVER_FELL, SERVER_STARTED, STARTED
 from bench.report.run_pass import RunPass
 from bench.run.progress import Phase, Progress
 from bench.run.status import status
 from bench.run.study import Order, resume, start
+from bench.servers import simulator
 from bench.servers.simulator import Profile, Simulator, load_profile
 from bench.servers.simulator import start as simulate
 
@@ -192,3 +198,41 @@ def test_a_server_that_restarts_within_a_request_and_answers_it_is_recognised_af
     (back,) = events(run, SERVER_BACK)
     assert "restarted during a request" in back.message
     assert len(exchanges(run)) == 2
+
+
+class Killed(Progress):
+    """The run's own server is killed when the second request is sent, and its profile changed."""
+
+    def __init__(self, profile: Path) -> None:
+        super().__init__()
+        self._profile = profile
+        self._sent = 0
+
+    def enter(self, phase: Phase, now_ns: int) -> None:
+        super().enter(phase, now_ns)
+        if phase == "prefill" and self.path is not None:
+            self._sent += 1
+            if self._sent == 2:
+                text = self._profile.read_text()
+                self._profile.write_text(text.replace("block_size = 16", "block_size = 32"))
+                (kept,) = json.loads((self.path / "servers.json").read_bytes())
+                os.kill(kept["process"]["pid"], signal.SIGKILL)
+
+
+def test_a_server_of_ours_that_fell_and_comes_as_another_one_loses_its_route(tmp_path: Path) -> None:
+    shipped = Path(simulator.__file__).parent / "profiles" / "toy-target-only.toml"
+    profile = tmp_path / "served.toml"
+    profile.write_bytes(shipped.read_bytes())
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    up = f"exec {sys.executable} -m bench serve simulator --profile '{profile}' --port {port}"
+    text = text_for({"a": f"http://127.0.0.1:{port}/v1"}) + f"[route.server]\nup = '''{up}'''\n"
+    with pytest.raises(
+        EngineError, match=r"^route a: block size was 16, is now 32: .* 1 of 2 trials are left"
+    ):
+        asyncio.run(start(order(text, tmp_path), Killed(profile)))
+    run = only_run(tmp_path)
+    assert measured_well(run) == {"a/256/cold/1"}
+    assert (len(events(run, SERVER_FELL)), len(events(run, SERVER_STARTED))) == (1, 1)
+    assert not (run / "servers.json").exists()  # the other one was stopped
