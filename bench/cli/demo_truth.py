@@ -91,7 +91,8 @@ def _crossovers(compared: Sequence[Compared]) -> Judged:
     measured = one_way(crossovers([one.measured for one in valid]))
     true = crossovers([one.true for one in valid])
     published = crossovers(read_table(text, kind="csv", source="published"))
-    lines = ["", f"{'crossover (output tokens)':44} {'measured':>18} {'true':>18} {'published':>18}"]
+    told = "Crossovers by straight lines, as the published ones are; the report above reads measured curves:"
+    lines = ["", told, f"{'crossover (output tokens)':44} {'measured':>18} {'true':>18} {'published':>18}"]
     off = []
     for one in measured:
         name = f"{one.route} against {one.base}, {one.tier:,} {one.condition}"
