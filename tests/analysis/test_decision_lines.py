@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 from decision_samples import study, trial
@@ -72,9 +74,31 @@ def test_small_differences_keep_their_digits_and_their_unit() -> None:
 def test_a_crossover_before_any_answer_is_long_is_told_as_such() -> None:
     # 1 + 0.004 / 0.01 = 1.4 output tokens
     lines = _lines([trial("a", 1.004, 0.01), trial("b", 1.0, 0.02)])
-    assert "a beats b from the second output token on at 1,000" in lines
+    point = "(a point: one trial a side, no spread)"
+    assert f"a beats b from the second output token on at 1,000 {point}" in lines
     lines = _lines([trial("b", 1.004, 0.01), trial("a", 1.0, 0.02)])
-    assert "a beats b only for a single output token at 1,000" in lines
+    assert f"a beats b only for a single output token at 1,000 {point}" in lines
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wins", "said"),
+    [
+        (1.1, 1.8, "above", "from the second output token on at 1,000 (1.1 to 1.8, 95%)"),
+        (1.1, 1.8, "below", "only for a single output token at 1,000 (1.1 to 1.8, 95%)"),
+        (1.0, 9.6, "above", "beyond about 1.4 output tokens at 1,000 (1.0 to 9.6, 95%)"),
+        (1.0, 9.6, "below", "below about 1.4 output tokens at 1,000 (1.0 to 9.6, 95%)"),
+        (1.1, None, "above", "beyond about 1.4 output tokens at 1,000 (at least 1.1, 95%)"),
+        (None, 1.8, "above", "from the second output token on at 1,000 (at most 1.8, 95%)"),
+    ],
+)
+def test_the_second_token_is_claimed_only_where_the_whole_spread_lies_before_it(
+    low: float | None, high: float | None, wins: Literal["above", "below"], said: str
+) -> None:
+    one = Crossover(
+        route="a", base="b", tier=1000, condition="cold", status="crosses", wins=wins, output_tokens=1.4,
+        low=low, high=high, spread="interval", samples=(6, 6),
+    )  # fmt: skip
+    assert report_lines([], crossovers=[one]) == [f"a beats b {said}"]
 
 
 def test_how_far_beyond_what_was_measured_is_always_said() -> None:
@@ -169,10 +193,13 @@ def test_an_open_end_is_told_as_such() -> None:
             "(250 to 350, 95%; the end 8,000 to 9,500, 95%)",
         ),
         ({"wins": "below"}, "a beats b below about 300 output tokens and again beyond 9,000 at 1,000"),
-        ({"output_tokens": 1.5}, "a beats b from the second output token up to about 9,000 at 1,000"),
         (
-            {"output_tokens": 1.5, "wins": "below"},
-            "a beats b for a single output token and again beyond 9,000 at 1,000",
+            {"output_tokens": 1.5, "low": 1.2, "high": 1.8},
+            "a beats b from the second output token up to about 9,000 at 1,000 (1.2 to 1.8, 95%)",
+        ),
+        (
+            {"output_tokens": 1.5, "low": 1.2, "high": 1.8, "wins": "below"},
+            "a beats b for a single output token and again beyond 9,000 at 1,000 (1.2 to 1.8, 95%)",
         ),
         ({"status": "always"}, "a beats b up to about 9,000 output tokens at 1,000"),
     ],

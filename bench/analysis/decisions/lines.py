@@ -9,7 +9,8 @@ from bench.analysis.statistics.cells import labelled, usable
 from bench.records import Comparison, Crossover, Estimate, Measurement
 
 FIRST = 2.0
-"""Output tokens below which a crossover is told of the first token: no answer is that short."""
+"""Output tokens below which a crossover is told of the first token: no answer is that short. The whole spread has
+to lie below."""
 
 
 def report_lines(
@@ -120,8 +121,8 @@ def _crossed(one: Crossover, tasks: bool) -> str | None:
         return _partly(one, where)
     if one.status != "crosses" or one.output_tokens is None:
         return None
-    text = f"{one.route} beats {one.base} {_lengths(one, one.output_tokens)} {where}"
-    return text if one.output_tokens < FIRST else text + _spread(one) + _reach(one)
+    text = f"{one.route} beats {one.base} {_lengths(one, one.output_tokens)} {where}{_spread(one)}"
+    return text if _at_once(one) else text + _reach(one)
 
 
 def _throughout(one: Crossover, where: str) -> str:
@@ -138,16 +139,24 @@ def _throughout(one: Crossover, where: str) -> str:
 def _lengths(one: Crossover, met: float) -> str:
     """The output lengths for which a route wins."""
     until = None if one.until is None else _rounded(one.until)
-    if one.wins == "above" and met < FIRST:
+    at_once = _at_once(one)
+    if one.wins == "above" and at_once:
         return "from the second output token " + ("on" if until is None else f"up to about {until}")
     if one.wins == "above" and until is not None:
         return f"from about {_rounded(met)} to {until} output tokens"
     if one.wins == "above":
         return f"beyond about {_rounded(met)} output tokens"
     again = "" if until is None else f" and again beyond {until}"
-    if met < FIRST:
+    if at_once:
         return f"{'for' if again else 'only for'} a single output token{again}"
     return f"below about {_rounded(met)} output tokens{again}"
+
+
+def _at_once(one: Crossover) -> bool:
+    """Whether the routes meet before the second output token, by all that the spread leaves open."""
+    if one.output_tokens is None or one.output_tokens >= FIRST:
+        return False
+    return one.low is None if one.high is None else one.high < FIRST
 
 
 def _spread(one: Crossover) -> str:
@@ -157,7 +166,9 @@ def _spread(one: Crossover) -> str:
         found.append(f"{_tokens(one.low)} to {_tokens(one.high)}, {kind}")
     elif one.low is not None and one.high is None:
         found.append(f"at least {_tokens(one.low)}, {kind}")
-    elif one.low is None and one.high is None:
+    elif one.low is None and one.high is not None:
+        found.append(f"at most {_tokens(one.high)}, {kind}")
+    elif one.low is None:
         point = max(one.samples) < 2
         found.append(hedge(*one.samples, trials=one.trials) if point else "a point: no spread is known")
     if one.until_low is not None and one.until_high is not None:
