@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
-from analysis_cases import exchange, ids, page, run
+from analysis_cases import exchange, ids, page, run, stream
 from wave_cases import SEC, measured, pages, wave, with_start
 
 from bench.analysis.statistics.cells import alone, labelled, sound, usable
 from bench.analysis.statistics.summary import summarise
 from bench.analysis.verdicts.measure import Measurer, measure_all
-from bench.records import Chunks, Failure, Samples, ServerFacts, Speculation, Usage
+from bench.records import Chunks, Failure, Measurement, Samples, ServerFacts, Speculation, Usage
 
 MTP = Speculation(method="mtp", num_speculative_tokens=4)
 
@@ -33,6 +35,48 @@ def test_counts_of_a_wave_stand_in_its_window_and_clocks_in_each_request() -> No
     # The second is sent 2 ms after the release; its 64th token comes 63 gaps of 10 ms after the first.
     assert window.span_s == pytest.approx(0.002 + 1.5 + 0.63)
     assert (first.concurrency, first.stream, second.stream) == (2, 1, 2)
+
+
+def decoded(spans_ms: Sequence[float], server_s: float) -> list[Measurement]:
+    """A wave of requests of 64 tokens with these decode times, of which the server knows the sum."""
+    size = len(spans_ms)
+    before, after = pages(size, decode_sum=server_s, decode_count=size)
+    members = [{"chunks": stream(64, gap_ms=span / 63)} for span in spans_ms]
+    return measured(wave(size, before=before, after=after, members=members))
+
+
+@pytest.mark.parametrize(
+    ("spans_ms", "server_s", "hidden"),
+    [
+        # The last of four prefills: it decodes alone, in less than half of the mean (0.312 s).
+        ((475, 378, 250, 145), 1.2475, []),
+        ((475, 378, 250, 145), 1.2480, []),  # 0.5 ms are less than four clocks are uncertain by
+        ((475, 378, 250, 145), 1.3, []),  # 52 ms are lacking: not one of these can be short by half
+        # One that came late, at once: 300 ms are lacking, and it is far faster than the others.
+        ((300, 300, 300, 2), 1.2, [3]),
+        ((300, 300, 250, 2), 1.2, [3]),
+        # A client that slept through most of the wave
+        ((2, 2, 2, 2), 0.05, [0, 1, 2, 3]),
+        # 64 that lack 3 ms each, 192 ms together, are no reason to doubt any of them.
+        ((100,) * 64, 64 * 0.103, []),
+    ],
+)
+def test_a_requests_rate_is_hidden_only_where_the_wave_lacks_as_much_as_it_shows(
+    spans_ms: Sequence[float], server_s: float, hidden: list[int]
+) -> None:
+    found = decoded(spans_ms, server_s)
+    assert [place for place, one in enumerate(found) if one.decode_tok_s is None] == hidden
+    warned = [place for place, one in enumerate(found) if "below_uncertainty" in ids(one)[1]]
+    assert warned == hidden
+    for one, span in zip(found, spans_ms, strict=True):
+        if one.decode_tok_s is not None:
+            assert one.decode_tok_s == pytest.approx(63 / span * 1000)
+
+
+def test_what_a_hidden_rate_lacks_is_told_by_the_waves_pace() -> None:
+    late = decoded((2, 2), 2 * 0.0124)[0]
+    (warning,) = late.verdict.warnings
+    assert (warning.id, warning.detail) == ("below_uncertainty", "decode time; client ±10.4 ms")
 
 
 def test_a_wave_lasts_until_its_last_request_is_over_answered_or_not() -> None:

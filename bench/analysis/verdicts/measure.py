@@ -35,7 +35,7 @@ from bench.analysis.verdicts.waves import (
     longest_of,
     not_split,
     on_its_own,
-    tpot_by_server,
+    served_in,
     window_of,
 )
 from bench.engines import DIALECTS
@@ -107,13 +107,12 @@ class Measurer:
         moved = difference(whole.before, whole.after, dialect)
         change, detail = history.change_within(whole, dialect, moved)
         facts = facts_of(self._info.facts.get(whole.trial.route), whole, dialect)
-        tpot_s = tpot_by_server(moved, members)
         cases, unsplit = [], not_split(wave.size)
-        for member in map(on_its_own, members):
+        for member, served_s in zip(map(on_its_own, members), served_in(moved, members), strict=True):
             past = msgspec.structs.replace(
                 history.before(member, dialect, unsplit), cold_ttft_s=None, tier_ttft_s=None
             )
-            beside = _Beside(history=past, facts=facts, deltas=unsplit, tpot_s=tpot_s)
+            beside = _Beside(history=past, facts=facts, deltas=unsplit, served_s=served_s)
             cases.append(self._case(member, beside))
         together = _Beside(
             history=History(change=change, change_detail=detail),
@@ -170,7 +169,7 @@ class Measurer:
         deltas = beside.deltas
         reported = dialect.reported(exchange.reported)
         tokens = Tokens.of(exchange, deltas, reported, dialect)
-        clock = times(exchange, tokens.output, _served_s(deltas, reported, tokens.output, beside.tpot_s))
+        clock = times(exchange, tokens.output, _served_s(deltas, reported, beside.served_s))
         cached = cached_prompt_tokens(deltas, facts, tokens.prompt, beside.requests)
         drafted = _drafted(beside, reported, facts, tokens.output)
         expected = beside.expected
@@ -274,14 +273,12 @@ def facts_of(known: ServerFacts | None, exchange: Exchange, dialect: Dialect) ->
     return msgspec.structs.replace(known, **missing, flags=flags)
 
 
-def _served_s(
-    deltas: Deltas, reported: dict[str, float], output: int | None, tpot_s: float | None
-) -> float | None:
-    """How long the server itself says it decoded this request; in a wave, at the pace of all of it."""
+def _served_s(deltas: Deltas, reported: dict[str, float], at_most_s: float | None) -> float | None:
+    """How long the server itself says it decoded this request; in a wave, how long it can have been."""
     own = reported.get("decode_s")
-    if own is None and tpot_s is not None and output is not None:
-        return tpot_s * (output - 1)
-    return own if own is not None else mean_of_one(deltas, "decode")
+    if own is None:
+        own = mean_of_one(deltas, "decode")
+    return at_most_s if own is None else own
 
 
 class _Beside(Struct, frozen=True, kw_only=True):
@@ -293,7 +290,7 @@ class _Beside(Struct, frozen=True, kw_only=True):
     expected: tuple[int, int] | None = None
     drafted: SpeculationCount | None = None
     """What replies say, where counters say nothing."""
-    tpot_s: float | None = None
-    """Time of an output token in the wave it belongs to, by the server's own decode times."""
+    served_s: float | None = None
+    """The longest that the server can have decoded this request of a wave."""
     requests: int = 1
     longest: tuple[int, int] | None = None

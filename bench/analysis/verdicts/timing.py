@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from bench.analysis.verdicts.uncertainty import FLOOR_S, client_uncertainty_s
+from bench.analysis.verdicts.uncertainty import watched_or_floor_s
 from bench.records import Exchange
 
 NS = 1e9
@@ -39,18 +39,19 @@ def times(exchange: Exchange, output_tokens: int | None, served_s: float | None 
     decode_tok_s = (output_tokens - c0) / (last text chunk - first text chunk), c0 the tokens of the
     first text chunk: what the server said, else 1. None below two text chunks, and (with the gaps between
     chunks) where the span is no longer than it is uncertain: by what this client knows of itself, and by
-    what is lacking to `served_s`, the server's own decode time of this request.
+    what is lacking to `served_s`, the server's own decode time of this request (in a wave, the most that
+    it can have been).
     """
     at, text = exchange.chunks.at_ns, exchange.chunks.text
     count = len(text.places)
     if not count:
         return _without_text(exchange)
-    first, last = int(text.places[0]), int(text.places[-1])
+    last = int(text.places[-1])
     end = _end(exchange, last)
     c0 = 1 if text.tokens is None else max(1, int(text.tokens[0]))
     tail = _unseen_tail(exchange, last, output_tokens)
-    span_s = (at[end if tail else last] - at[first]) / NS
-    uncertain_s = max(client_uncertainty_s(exchange.client) or FLOOR_S, (served_s or 0.0) - span_s)
+    span_s = decode_span_s(exchange, output_tokens)
+    uncertain_s = max(watched_or_floor_s(exchange.client), (served_s or 0.0) - span_s)
     hidden_s = uncertain_s if count > 1 and 0 < span_s <= uncertain_s else None
     why = _without_rate(count, output_tokens, c0, span_s, hidden_s)
     rate = (output_tokens - c0) / span_s if why is None and output_tokens is not None else None
@@ -60,7 +61,7 @@ def times(exchange: Exchange, output_tokens: int | None, served_s: float | None 
     gaps_ns = exchange.chunks.gaps_ns
     gaps = gaps_ns / NS if hidden_s is None else gaps_ns[:0]
     return Times(
-        ttft_s=at[first] / NS,
+        ttft_s=at[int(text.places[0])] / NS,
         first_response_s=_first_response(exchange),
         total_s=at[end] / NS,
         first_chunk_tokens=c0,
@@ -75,6 +76,17 @@ def times(exchange: Exchange, output_tokens: int | None, served_s: float | None 
         arrivals=1 + int(np.count_nonzero(gaps_ns)),
         absent=absent,
     )
+
+
+def decode_span_s(exchange: Exchange, output_tokens: int | None) -> float:
+    """From the first chunk with text to the last, or to the finish chunk where tokens trailed that nobody
+    saw; 0 without text."""
+    at, places = exchange.chunks.at_ns, exchange.chunks.text.places
+    if not len(places):
+        return 0.0
+    first, last = int(places[0]), int(places[-1])
+    end = _end(exchange, last) if _unseen_tail(exchange, last, output_tokens) else last
+    return (at[end] - at[first]) / NS
 
 
 def _without_text(exchange: Exchange) -> Times:

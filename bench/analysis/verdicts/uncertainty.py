@@ -28,6 +28,12 @@ def client_uncertainty_s(client: ClientHealth | None) -> float | None:
     return max(FLOOR_S, client.loop_lag_p99_ms / 1000, (client.gc_pause_max_ms or 0.0) / 1000)
 
 
+def watched_or_floor_s(client: ClientHealth | None) -> float:
+    """The same, with the floor for a client that was not watched: an exchange may be too short for it."""
+    known = client_uncertainty_s(client)
+    return FLOOR_S if known is None else known
+
+
 def not_longer(uncertainty_s: float | None, times_s: Mapping[str, float | None]) -> tuple[str, ...]:
     """Names of the times that are no longer than the uncertainty: these say nothing about the server."""
     if uncertainty_s is None:

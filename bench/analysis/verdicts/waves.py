@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import msgspec
 
 from bench.analysis.verdicts.counters import Deltas, SpeculationCount
+from bench.analysis.verdicts.timing import decode_span_s
+from bench.analysis.verdicts.uncertainty import watched_or_floor_s
 from bench.records import Exchange, Measurement, Samples, Usage, Window
 
 
@@ -91,12 +93,25 @@ def not_split(size: int) -> Deltas:
     return Deltas(why=f"counted for the wave of {size}")
 
 
-def tpot_by_server(deltas: Deltas, members: Sequence[Exchange]) -> float | None:
-    """Time of an output token behind the first, over all of a wave, from the server's own decode times."""
-    output = usage_of(members).completion_tokens
-    steps = None if output is None else output - len(members)
+def served_in(deltas: Deltas, members: Sequence[Exchange]) -> list[float | None]:
+    """The longest that the server can have decoded each request of a wave, as far as its sum over them tells.
+
+    What this client saw of all of them may lack something of that sum, beyond what its clocks are uncertain
+    by: one request lacks at most as much. And one that decodes no faster than the wave lacks nothing: where
+    prefills are staggered the last decodes alone, so a fast one is a sign only where enough is lacking.
+    """
+    output = [(member.usage or Usage()).completion_tokens for member in members]
+    tokens = sum_of(output)
     total_s = deltas.get("decode_sum") if deltas.count("decode_count") == len(members) else None
-    return total_s / steps if total_s is not None and steps else None
+    if total_s is None or tokens is None or tokens <= len(members):
+        return [None] * len(members)
+    pace_s = total_s / (tokens - len(members))
+    spans_s = [decode_span_s(*one) for one in zip(members, output, strict=True)]
+    lacking_s = max(0.0, total_s - sum(spans_s) - sum(watched_or_floor_s(one.client) for one in members))
+    return [
+        None if own is None else min(pace_s * (own - 1), span_s + lacking_s)
+        for own, span_s in zip(output, spans_s, strict=True)
+    ]
 
 
 def longest_of(members: Sequence[Measurement]) -> tuple[int, int] | None:
