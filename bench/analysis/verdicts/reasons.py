@@ -349,7 +349,8 @@ REASONS: dict[str, Entry] = {
         "clocks",
         "TTFT or the decode time is no longer than the client's own uncertainty (loop lag p99, longest "
         "pause of the garbage collector, 0.3 ms at least; for the decode time also what it lacks to the "
-        "server's own): it says nothing about the server, and such a decode time gives no rate.",
+        "server's own, and of a wave at most what all lack together): it says nothing about the server, and "
+        "such a decode time gives no rate.",
         "Measure longer prompts or outputs, or free the client's machine.",
     ),
     "server_time_differs": _warn(
