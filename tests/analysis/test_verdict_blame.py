@@ -61,6 +61,8 @@ def test_a_status_speaks_of_the_server_or_of_the_request(status: int, at_fault: 
         ('{"error": {"message": "EngineCore encountered an issue", "code": 500}}', True),
         ('{"error": {"message": "the prompt is too long", "code": 400}}', False),
         ('{"object": "error", "message": "too long", "code": 400}', False),
+        ('{"error": {"message": "too long", "code": "400"}}', False),
+        ('{"error": {"message": "it died", "code": "500"}}', True),
         ('{"error": "it died"}', True),
         ('{"error": {"code": "insufficient"}}', True),
         ("[1, 2]", True),
@@ -101,6 +103,7 @@ def at(seconds: float, failure: Failure | None = None) -> End:
         ([at(1, status(503, "reset reason: overflow")), at(1, status(503, "Too many"))], {0, 1}),
         ([at(1, status(503, STARTING)), at(1, status(503, STARTING))], set()),
         ([at(1, status(503)), at(1, status(503, "no healthy upstream"))], set()),
+        ([at(1, status(503, "time limit exceeded")), at(1, status(503, "full restart"))], set()),
         # A gateway says no more than 503: its server was there if it answered another request after that.
         ([at(9), at(0.1, BARE)], {1}),
         ([at(5), at(9, BARE)], set()),
@@ -136,6 +139,8 @@ def test_a_wave_is_turned_away_by_what_tells_of_a_load_or_came_from_a_server_at_
         ({"retry-after": "soon", "date": "now"}, 0.0),
         ({"retry-after": "-5"}, 0.0),
         ({"retry-after": "9" * 400}, 999_999_999.0),
+        ({"retry-after": "Mon, 01 Jan 2024 00:00:00 +99999999999999999999", "date": "now"}, 0.0),
+        ({"retry-after": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT", "date": "now"}, 0.0),
         ({}, 0.0),
     ],
 )

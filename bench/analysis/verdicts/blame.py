@@ -37,9 +37,11 @@ _NOT_NOW = frozenset({408, 425, 429})
 _NEVER = frozenset({501, 505})
 _TOO_MANY, _UNAVAILABLE, _GATEWAY_TIMEOUT = 429, 503, 504
 _FULL = re.compile(
-    r"queue|limit|overload|overflow|capacity|too many|\bbusy\b|\bfull\b|concurren", re.IGNORECASE
+    r"queue|(?<!time.)limit|overload|overflow|capacity|too many|\bbusy\b|\bfull\b(?! restart)|concurren",
+    re.IGNORECASE,
 )
-"""Words of a 503 that tells of a load; one of a server that starts, or is gone, has none of them."""
+"""Words of a 503 that tells of a load; one of a server that starts, or is gone, has none of them. `overflow`
+is what Envoy calls its own limit."""
 
 
 def is_servers_fault(failure: Failure) -> bool:
@@ -114,7 +116,7 @@ def _moment(text: str) -> datetime | None:
     """An HTTP date; `None`: it is none."""
     try:
         found = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # the second: a zone of endless digits
         return None
     return found if found.tzinfo else None  # without a zone ("-0000") it cannot be set against another
 
@@ -132,4 +134,6 @@ def status_in(event: str) -> int | None:
         return None
     inner = found.get("error", found) if isinstance(found, Mapping) else None
     code = inner.get("code") if isinstance(inner, Mapping) else None
+    if isinstance(code, str) and len(code) == 3 and code.isascii() and code.isdigit():
+        code = int(code)
     return code if isinstance(code, int) and 400 <= code < 600 else None
