@@ -11,6 +11,13 @@ from bench.analysis.decisions.goodput import Goodput, highest
 
 from .decide_layout import filled, notes, several, table
 
+_NOT_KNOWN = {
+    "no ttft_s": "TTFT not known",
+    "no tpot_s": "time per output token not known",
+    "no total_s": "total time not known",
+}
+"""What is missing, as `Goodput.left_out` names it."""
+
 
 def goodput_table(found: Sequence[Goodput], share: float) -> str:
     """One row a level, what is left out, and for each route how many at once keep the promise."""
@@ -64,11 +71,10 @@ def _interval(one: Goodput) -> str:
 
 
 def _texts(one: Goodput) -> list[str]:
-    left_out = sum(one.left_out.values())
-    told = []
-    if left_out:
-        reasons = ", ".join(f"{name} {count}" for name, count in one.left_out.items())
-        told.append(f"waves that say nothing about the server are left out: {reasons}")
+    told = [
+        f"{many(count, _unit(one))} {'is' if count == 1 else 'are'} left out: {_why(name)}"
+        for name, count in one.left_out.items()
+    ]
     if one.failed:
         failed = (
             "a request failed: it counts" if one.failed == 1 else f"{one.failed} requests failed: they count"
@@ -77,13 +83,35 @@ def _texts(one: Goodput) -> list[str]:
     return told
 
 
+def _why(name: str) -> str:
+    """A reason of `Goodput.left_out` in words."""
+    from bench.report.words import bare_reason
+
+    return _NOT_KNOWN.get(name) or bare_reason(name)
+
+
+def _unit(one: Goodput) -> str:
+    return "request" if one.concurrency == 1 else "wave"
+
+
 def _conclusion(levels: Sequence[Goodput]) -> str:
-    """How many at once keep the promise: what is shown, and what was only seen."""
+    """How many at once keep the promise, and of how many nothing is known."""
+    untold = [str(one.concurrency) for one in levels if one.verdict is None]
+    if len(untold) == len(levels):
+        return "no request can be judged"
+    known = _judged(levels)
+    if not untold:
+        return known
+    *others, last = untold
+    which = f"{', '.join(others)} and {last}" if others else last
+    return f"{known}; {which} at once: cannot be told"
+
+
+def _judged(levels: Sequence[Goodput]) -> str:
+    """What is shown, and what was only seen, of levels of which one at least was judged."""
     shown, seen = highest(levels), highest(levels, ("kept", "kept so far"))
     if seen is None:
-        first = next((one for one in levels if one.verdict is not None), None)
-        if first is None:
-            return "no request can be judged"
+        first = next(one for one in levels if one.verdict is not None)
         return f"{first.verdict} already with {first.concurrency} at once{_so_far(first)}"
     parts = [seen] if shown is None or shown is seen else [shown, seen]
     return "; ".join(f"{one.verdict} with up to {one.concurrency} at once{_so_far(one)}" for one in parts)
@@ -94,7 +122,7 @@ def _so_far(one: Goodput) -> str:
     if one.verdict in ("kept", "missed"):
         return ""
     waves = one.waves_kept if one.verdict == "kept so far" else one.waves - one.waves_kept
-    unit = "request" if one.concurrency == 1 else "wave"
+    unit = _unit(one)
     told = f"all {waves} {unit}s" if waves == one.waves > 1 else f"{waves} of {many(one.waves, unit)}"
     if one.texts < one.waves:
         unit = "text"

@@ -95,8 +95,10 @@ def test_what_is_not_the_servers_doing_is_left_out_with_its_reason() -> None:
         *wave(4, [0.5, 2.0]),
     ]
     found = one(rows)
-    assert found.left_out == {"cancelled": 1, "cold_hit": 1, "no tpot_s": 1}
+    assert found.left_out == {"cold_hit": 1, "cut_off": 1, "no tpot_s": 1}
     assert (found.waves, found.requests, found.met) == (1, 2, 1)
+    interrupted = [rows[2], invalid(rows[3], "wave_incomplete")]  # one wave, one reason
+    assert one(interrupted).left_out == {"cut_off": 1}
     spoilt = one(rows[:2])
     assert (spoilt.verdict, spoilt.share, spoilt.low, spoilt.requests_s) == (None, None, None, None)
 

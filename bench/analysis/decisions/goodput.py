@@ -20,6 +20,7 @@ from msgspec import Struct
 from bench.analysis.statistics.levels import Key, Wave, span_s, waves_by_level
 from bench.analysis.statistics.shares import share_interval, trials_to_show
 from bench.analysis.statistics.texts import text_keys
+from bench.analysis.verdicts.ledger import is_cut_off
 from bench.records import Condition, Measurement
 
 _NOT_ITS_OWN = {"wave_spoilt"}  # another request of the wave failed: its own times still hold
@@ -55,7 +56,7 @@ class Goodput(Struct, frozen=True, kw_only=True):
     texts: int
     """Texts that these waves sent; waves of the same one count as one trial."""
     left_out: dict[str, int]
-    """Reason -> waves that cannot be judged: something else than the server was wrong with them."""
+    """Reason, or `no tpot_s` and the like where a time is not known -> waves that cannot be judged."""
     requests: int
     failed: int
     met: int
@@ -104,6 +105,8 @@ def _level(key: Key, waves: Sequence[Wave], promise: Promise, share: float) -> G
     judged = []
     for wave in waves:
         reasons = dict.fromkeys(reason for row in wave for reason in _unjudged(row, promise))
+        if "cut_off" in reasons:  # so its wave is incomplete
+            reasons.pop("wave_incomplete", None)
         left_out.update(reasons.keys())
         if not reasons:
             judged.append(wave)
@@ -173,8 +176,8 @@ def _has_failed(row: Measurement) -> bool:
 
 def _unjudged(row: Measurement, promise: Promise) -> list[str]:
     """Why a request says nothing about the promise."""
-    if row.failure is not None and row.failure.kind == "cancelled":
-        return ["cancelled"]
+    if is_cut_off(row):
+        return ["cut_off"]
     wrong = [reason.id for reason in row.verdict.reasons]
     others = [name for name in wrong if name not in _SERVERS_FAULT | _NOT_ITS_OWN]
     if others or _has_failed(row):
