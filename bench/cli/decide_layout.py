@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from bench.cli.layout import columns as terminal
@@ -20,27 +21,82 @@ _WHOLE = 20  # words up to here are broken only where nothing else makes room
 _SCALES = {"s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")), "share": ((0.01, "pp"),)}
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns two spaces apart, numbers to the right; the widest text is folded until all fits."""
+def table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    spare: Sequence[str] = (),
+    groups: Sequence[str] = (),
+) -> str:
+    """Columns two spaces apart, numbers to the right; the widest text is folded until all fits.
+
+    `spare`: heads of columns that go, in this order, before a number is folded or a word broken; a line below
+    says which. `groups`: what each row belongs to, in a line of its own above the first row of it.
+    """
     columns = list(zip(head, *rows, strict=True))
-    right = [all(cell[:1] in "-0123456789~<" or not cell for cell in column[1:]) for column in columns]
-    widths = _widths(columns, right)
+    indent = "  " if groups else ""
+    for gone, gap, folds in _choices(len(spare)):
+        kept = [column for column in columns if column[0] not in spare[:gone]]
+        right = [_is_right(column) for column in kept]
+        room = terminal() - len(indent) - len(gap) * (len(kept) - 1)
+        widths = _widths(kept, right, room)
+        least = [
+            min(_word(c), _WHOLE) if folds or not r else _snug(c) for c, r in zip(kept, right, strict=True)
+        ]
+        if sum(widths) <= room and all(width >= one for width, one in zip(widths, least, strict=True)):
+            break
+    lines, last = [], ""
+    for place, cells in enumerate(zip(*kept, strict=True)):
+        if place and groups and groups[place - 1] != last:
+            last = groups[place - 1]
+            lines.append(filled(last))
+        lines += [indent + line for line in _row(cells, widths, right, gap)]
+    return "\n".join(lines) + no_room(spare[:gone])
+
+
+def _choices(spare: int) -> Iterator[tuple[int, str, bool]]:
+    """How many columns go, what stands between the others, and whether numbers are folded: best first."""
+    gaps = ("  ", " ")
+    yield from itertools.product(range(spare + 1), gaps, (False,))
+    yield from itertools.product((spare,), gaps, (True,))
+
+
+def _is_right(column: Sequence[str]) -> bool:
+    """Whether these are numbers, below their head."""
+    return all(cell[:1] in "-0123456789~?<" or not cell for cell in column[1:])
+
+
+def _snug(column: Sequence[str]) -> int:
+    """Width of a column none of whose cells is folded, but its head."""
+    return max(_word(column[:1]), *map(len, column[1:]), 0)
+
+
+def fits(head: Sequence[str], rows: Sequence[Sequence[str]], indent: int = 0) -> bool:
+    """Whether a table needs no folding."""
+    columns = list(zip(head, *rows, strict=True))
+    return sum(max(map(len, column)) for column in columns) + 2 * (len(columns) - 1) + indent <= terminal()
+
+
+def no_room(names: Sequence[str]) -> str:
+    """What a narrow table does without, behind it."""
+    return "\n\n" + filled(f"no room for {', '.join(names)}: see --json") if names else ""
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], gap: str) -> list[str]:
+    """The lines of one row: as many as its most folded cell has."""
+    folded = [_folded(cell, width) for cell, width in zip(cells, widths, strict=True)]
     lines = []
-    for row in (head, *rows):
-        folded = [_folded(cell, width) for cell, width in zip(row, widths, strict=True)]
-        for part in range(max(map(len, folded))):
-            cells = [found[part] if part < len(found) else "" for found in folded]
-            sides = zip(cells, right, widths, strict=True)
-            lines.append("  ".join(c.rjust(w) if r else c.ljust(w) for c, r, w in sides).rstrip())
-    return "\n".join(lines)
+    for parts in itertools.zip_longest(*folded, fillvalue=""):
+        sides = zip(parts, right, widths, strict=True)
+        lines.append(gap.join(c.rjust(w) if r else c.ljust(w) for c, r, w in sides).rstrip())
+    return lines
 
 
-def _widths(columns: Sequence[Sequence[str]], right: Sequence[bool]) -> list[int]:
-    """Room for each column: heads are folded first, names then a little, spreads go under their values, names
-    again, then numbers between their words, and at last names anywhere."""
-    room = terminal()
+def _widths(columns: Sequence[Sequence[str]], right: Sequence[bool], room: int) -> list[int]:
+    """Width of each column, `room` together: heads are folded first, names then a little, spreads go under
+    their values, names again, then numbers between their words, and at last names anywhere."""
     widths = [max(map(len, column)) for column in columns]
-    snug = [max(_word(column[:1]), *map(len, column[1:]), 0) for column in columns]
+    snug = [_snug(column) for column in columns]
     apart = [max(len(part) for cell in column for part in cell.split(" (")) + 1 for column in columns]
     words = [_word(column) for column in columns]
     whole = [min(word, _WHOLE) for word in words]
@@ -52,7 +108,7 @@ def _widths(columns: Sequence[Sequence[str]], right: Sequence[bool]) -> list[int
         [w if r else max(_NARROWEST, o) for w, r, o in zip(words, right, whole, strict=True)],
         [w if r else _NARROWEST for w, r in zip(words, right, strict=True)],
     ):
-        while sum(widths) + 2 * (len(widths) - 1) > room:
+        while sum(widths) > room:
             wide = [i for i, width in enumerate(widths) if width > least[i]]
             if not wide:
                 break

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .decide_layout import filled, notes, quantity, seconds, several, span, table, tokens
+from .decide_layout import filled, fits, notes, quantity, seconds, several, span, table, tokens
 
 if TYPE_CHECKING:
     from bench.analysis.decisions.advise import Advice, WorkloadAdvice
@@ -42,7 +42,8 @@ def crossover_table(found: Sequence[Crossover]) -> str:
         for text in _texts(one)
     ]
     keys = [*_CROSSOVER_KEYS, *([_TEXTS_KEY] if counted == "texts" else [])]
-    return table(head, rows) + notes(texts, len(rows)) + _below(keys)
+    shown = table(head, rows, spare=("reach", counted))
+    return shown + notes(texts, len(rows)) + _below(keys)
 
 
 _CROSSOVER_KEYS = (
@@ -133,61 +134,71 @@ def _says_point(texts: Sequence[str]) -> bool:
 
 
 def comparison_table(found: Sequence[Comparison]) -> str:
-    """New against base, one row a quantity, called as in the rules of `gate`."""
+    """New against base, one row a quantity, called as in the rules of `gate`; shorter on narrow terminals."""
     from bench.analysis.decisions.gate import QUANTITIES
     from bench.analysis.statistics.compare import MARKS, by_chance
 
     words = {field: word for word, field in QUANTITIES.items()}
     tasks = several([one.task for one in found])
-    rows = []
-    for one in found:
-        names = one.route if one.route == one.base else f"{one.route} / {one.base}"
-        row = [
-            names,
-            f"{one.tier:,}",
-            one.condition,
-            words.get(one.quantity, one.quantity),
-            MARKS[one.lacking] if one.verdict == "~" or one.lacking == "length" else span(one.ratio, 3),
-            quantity(one.difference, _UNITS.get(one.quantity, ""), spread=one.ratio is None),
-            "-" if one.p_value is None else "<0.001" if one.p_value < 0.001 else f"{one.p_value:.3f}",
-            one.verdict,
-        ]
-        if tasks:
-            row.insert(3, one.task)
-        rows.append(row)
-    head = ["route", "tier", "prompt", "quantity", "new / base", "new - base", "p", "verdict"]
-    if tasks:
-        head.insert(3, "task")
-    cells = len({_cell(one) for one in found})
-    keys = [text for mark, text in _KEYS.items() if any(row[-4] == mark for row in rows)]
-    if any(row[-3].endswith(" pp") for row in rows):
+    cells = [_cell(one, tasks) for one in found]
+    rows = [_comparison_row(one, words.get(one.quantity, one.quantity)) for one in found]
+    head = ["quantity", "new / base", "new - base", "p", "verdict"]
+    keys = [_KEYS[mark] for mark in _KEYS if any(MARKS[one.lacking] == mark for one in found)]
+    if any(row[2].endswith(" pp") for row in rows):
         keys.append("pp: percentage points")
+    spare: tuple[str, ...] = ()
+    if not fits(head, rows, indent=2):
+        short = {row[0]: _SHORT[row[0]] for row in rows if row[0] in _SHORT}
+        rows = [[short.get(row[0], row[0]), *row[1:]] for row in rows]
+        keys += ["; ".join(f"{name}: {word}" for word, name in short.items())] if short else []
+        spare = ("verdict", "p", "new - base")
     chance = by_chance(found)
     keys += [f"{chance}."] if chance else []
-    return table(head, rows) + notes(_comparison_texts(found, words), cells) + _below(keys)
+    shown = table(head, rows, spare=spare, groups=cells)
+    return shown + notes(_comparison_texts(found, cells, words), len(set(cells))) + _below(keys)
 
 
 _KEYS = {
     "~": "~: no difference, by the test nor by the interval",
     "~t": "~t: no difference by the test; the interval shows one",
     "~i": "~i: no difference by the interval; the test finds one",
+    "?": "?: too few texts for a test",
     "?n": "?n: outputs of unequal length, so total latencies are not compared",
 }
+_SHORT = {"acceptance": "accept", "acceptance_length": "length", "kv_usage": "kv"}
+"""Quantities on a narrow terminal: as the report's table calls them."""
 
 
-def _cell(one: Comparison) -> str:
-    return f"{one.route}, {one.tier:,} {one.condition}"
+def _comparison_row(one: Comparison, name: str) -> list[str]:
+    """The ratio stands behind the mark of what a difference lacks: how wide it is tells tight from vague."""
+    from bench.analysis.statistics.compare import MARKS
+
+    ratio = "" if one.ratio is None else span(one.ratio, 3)
+    return [
+        name,
+        f"{MARKS[one.lacking]} {ratio}".strip() or "-",
+        quantity(one.difference, _UNITS.get(one.quantity, ""), spread=one.ratio is None),
+        "-" if one.p_value is None else "<0.001" if one.p_value < 0.001 else f"{one.p_value:.3f}",
+        one.verdict,
+    ]
 
 
-def _comparison_texts(found: Sequence[Comparison], words: Mapping[str, str]) -> list[tuple[str, str]]:
+def _cell(one: Comparison, tasks: bool) -> str:
+    names = one.route if one.route == one.base else f"{one.route} / {one.base}"
+    return f"{names}, {one.tier:,} {one.condition}" + (f", {one.task}" if tasks else "")
+
+
+def _comparison_texts(
+    found: Sequence[Comparison], cells: Sequence[str], words: Mapping[str, str]
+) -> list[tuple[str, str]]:
     """What the comparisons of a cell say, with the quantities of which it is true where not of all."""
     present: dict[str, list[str]] = {}
     saying: dict[tuple[str, str], list[str]] = {}
-    for one in found:
+    for one, cell in zip(found, cells, strict=True):
         name = words.get(one.quantity, one.quantity)
-        present.setdefault(_cell(one), []).append(name)
+        present.setdefault(cell, []).append(name)
         for text in one.warnings:
-            saying.setdefault((_cell(one), text), []).append(name)
+            saying.setdefault((cell, text), []).append(name)
     return [
         (cell, text if names == present[cell] else f"{', '.join(names)}: {text}")
         for (cell, text), names in saying.items()

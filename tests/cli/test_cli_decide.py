@@ -365,11 +365,61 @@ def test_a_quantity_without_a_difference_says_which_condition_lacks() -> None:
         )  # fmt: skip
 
     text = comparison_table([one("ttft_s", "test"), one("total_s", "interval")])
-    cells = [line.split()[4] for line in text.splitlines() if line.startswith("a  ")]
-    assert cells == ["~t", "~i"]
+    assert [line for line in text.splitlines() if "(1.010" in line] == [
+        "  ttft      ~t 1.100 (1.010 to 1.200)           -  0.100        ~",
+        "  total     ~i 1.100 (1.010 to 1.200)           -  0.100        ~",
+    ]
     assert "~t: no difference by the test; the interval shows one" in text
     assert "~i: no difference by the interval; the test finds one" in text
     assert "~:" not in text
+
+
+def compared(quantity: str, low: float, high: float) -> Comparison:
+    middle = (low + high) / 2
+    return Comparison(
+        route="target-only", base="target-only", tier=16_384, condition="replay", quantity=quantity,
+        ratio=Estimate(value=middle, low=low, high=high, spread="interval", samples=6),
+        difference=Estimate(value=-0.0061, low=-0.01, high=0.01), p_value=0.177, verdict="~", lacking="both",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [100, 80, 60, 50])
+def test_no_difference_seen_shows_how_tight_that_is(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    found = [compared("ttft_s", 0.66, 1.86), compared("acceptance_length", 0.998, 1.002)]
+    lines = comparison_table(found).splitlines()
+    assert max(map(len, lines)) <= columns
+    assert lines[1] == "target-only, 16,384 replay"
+    assert "~ 1.260 (0.660 to 1.860)" in lines[2] and "~ 1.000 (0.998 to 1.002)" in lines[3]
+
+
+def test_a_narrow_comparison_says_less_and_breaks_no_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    found = [compared(name, 0.9, 1.1) for name in ("ttft_s", "acceptance_length", "kv_usage_peak")]
+    assert comparison_table(found).splitlines()[:-2] == [
+        "  quantity                new / base      new - base      p",
+        "target-only, 16,384 replay",
+        "  ttft      ~ 1.000 (0.900 to 1.100)         -6.1 ms  0.177",
+        "  length    ~ 1.000 (0.900 to 1.100)  -0.0061 tokens  0.177",
+        "  kv        ~ 1.000 (0.900 to 1.100)        -0.61 pp  0.177",
+        "",
+        "no room for verdict: see --json",
+        "",
+        "~: no difference, by the test nor by the interval",
+        "pp: percentage points",
+        "length: acceptance_length; kv: kv_usage",
+    ]
+
+
+def test_a_narrow_table_does_without_columns_before_it_breaks_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    head, row = ["name", "verdict", "spread", "reach"], ["conventionally", "undecided", "1.0 to 9.6", "0.01x"]
+    assert decide_table(head, [row], spare=("reach",)).splitlines() == [
+        "name            verdict        spread",
+        "conventionally  undecided  1.0 to 9.6",
+        "",
+        "no room for reach: see --json",
+    ]
 
 
 def test_shares_differ_in_percentage_points_and_names_stay_whole() -> None:

@@ -9,8 +9,8 @@ from bench.analysis.statistics.cells import labelled, usable
 from bench.records import Comparison, Crossover, Estimate, Measurement
 
 FIRST = 2.0
-"""Output tokens below which a crossover is told of the first token: no answer is that short. The whole spread has
-to lie below."""
+"""Output tokens below which a crossover is told of the first token: no answer is that short. The whole spread
+has to lie below."""
 
 
 def report_lines(
