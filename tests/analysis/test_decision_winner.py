@@ -7,8 +7,9 @@ from decision_samples import two_routes as rows
 from msgspec import structs
 
 from bench.analysis.decisions.crossover import crossovers
+from bench.analysis.decisions.replayed import replayed
 from bench.analysis.decisions.winner import WinnerMap, replayed_share, winner_map
-from bench.analysis.statistics import decode
+from bench.analysis.statistics import decode, prefill
 from bench.records import Measurement
 
 
@@ -152,3 +153,70 @@ def test_tasks_are_mapped_one_by_one_and_pooled_only_with_a_word_about_it() -> N
     assert (the_map(both, task="echo").latency_s[:, :, -1] < alone.latency_s[:, :, -1]).all()
     assert "the tasks continue, echo are pooled" in the_map(both).warnings
     assert not any("pooled" in text for text in alone.warnings)
+
+
+def replay_of(row: Measurement, cached: int, ttft: float) -> Measurement:
+    return structs.replace(
+        row, condition="replay", replay=1, ttft_s=ttft, cached_tokens=cached, prefix_reuse=cached / row.tier
+    )
+
+
+def uneven_replays() -> list[Measurement]:
+    """Of the slow route all but 500 tokens are cached, of the fast one all but 2,000 and 3,000; and a cached
+    token costs neither route what the other tiers say it does."""
+    begins = {
+        ("slow", 8_000): (7_500, 0.5),
+        ("slow", 64_000): (63_500, 2.0),
+        ("slow", 256_000): (255_500, 3.0),
+        ("fast", 8_000): (6_000, 1.7),
+        ("fast", 64_000): (61_000, 4.4),
+        ("fast", 256_000): (253_000, 9.0),
+    }
+    return [replay_of(row, *begins[row.route, row.tier]) for row in rows(noise=0.0)]
+
+
+def test_the_map_of_replays_has_what_each_route_reused_and_its_ttft() -> None:
+    both = [*rows(noise=0.0), *uneven_replays()]
+    found = the_map(both, replays=True, prompts=np.array([8_000.0, 64_000.0]), outputs=np.array([1.0, 512.0]))
+    assert found.replays and found.routes == ("slow", "fast")
+    assert found.latency_s[:, :, 0] == pytest.approx(np.array([[0.5, 2.0], [1.7, 4.4]]))
+    assert found.measured == tuple((n, 512) for n in TIERS)
+
+
+def test_the_map_of_replays_agrees_with_their_crossovers() -> None:
+    both = [*rows(noise=0.0), *uneven_replays()]
+    outputs = np.geomspace(1, 2_000, 800)
+    found = the_map(both, replays=True, prompts=np.array(TIERS, dtype=float), outputs=outputs)
+    line = {prompt: output for prompt, output, _, _ in found.boundary}
+    replays = [one for one in crossovers(both, "slow") if one.condition == "replay"]
+    assert len(replays) == 3
+    for one in replays:
+        assert line[float(one.tier)] == pytest.approx(one.output_tokens, rel=0.02)
+
+
+def test_between_tiers_replays_keep_what_stays_uncached_and_stray_as_far_from_the_law() -> None:
+    both = [*rows(noise=0.0), *uneven_replays()]
+    law = prefill.fit(both)["fast"]
+    own = replayed([row for row in both if row.route == "fast"], law)
+    assert own is not None
+    middle = np.array([np.sqrt(8_000 * 64_000), 1e6, 500.0])
+    assert own.cached(middle) == pytest.approx([middle[0] - 2_500, 1e6 - 3_000, 0.0])
+    stray = [1.7 / law.ttft_s(8_000.0, 6_000.0), 4.4 / law.ttft_s(64_000.0, 61_000.0)]
+    value, half = own.ttft(law, middle[:1])
+    assert value == pytest.approx(law.ttft_s(middle[:1], middle[:1] - 2_500) * np.mean(stray))
+    assert np.isfinite(half).all()  # the law has three tiers, a cell five trials
+
+
+def test_a_route_without_replays_is_not_on_their_map() -> None:
+    both = [*rows(), *(row for row in uneven_replays() if row.route == "slow")]
+    found = winner_map(both, replays=True)
+    assert isinstance(found, str) and "fast: no replay that tells what was cached" in found
+
+
+def test_a_dot_stands_only_where_every_route_was_measured() -> None:
+    """With 98% cached the fast route was measured at 64,000 and 256,000 tokens, the slow one everywhere."""
+    both = [*rows(noise=0.0), *uneven_replays()]
+    assert the_map(both, reused_share=0.98).measured == ((64_000, 512), (256_000, 512))
+    assert the_map(both, reused_share=0.75).measured == ()
+    short = [structs.replace(row, output_tokens=100) if row.route == "fast" else row for row in rows()]
+    assert the_map(short).measured == tuple((n, 100) for n in TIERS)

@@ -2,18 +2,19 @@
 
 Latency of a route for a prompt of n tokens, a share of it cached, and k output tokens: the prefill
 law plus k - c0 steps at the mean context n + k/2 (`prefill`, `decode`), c0 being the tokens of the first
-chunk.
+chunk. Of replays each route has the TTFT and the cached part that its own replays had (`replayed`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 
+from bench.analysis.decisions.replayed import Replayed, is_replay, replayed
 from bench.analysis.decisions.reused import Reuse
 from bench.analysis.statistics import decode, prefill
 from bench.analysis.statistics.bootstrap import Floats
@@ -36,9 +37,12 @@ class WinnerMap(Struct, frozen=True, kw_only=True):
     routes: tuple[str, ...]
     """Routes with a prefill and a decode law; indexes in `winner` point here."""
     reused_share: float
-    """Share of every prompt that is cached: 0 is cold, or `reused_tokens` are."""
+    """Share of every prompt that is cached, on every route: 0 is cold, or `reused_tokens` are, or the map is
+    of `replays`."""
     reused_tokens: int | None = None
     """Cached tokens of every prompt, where a number of them was asked for."""
+    replays: bool = False
+    """Each route with what its own replays had cached, and with their TTFT."""
     prompts: Floats
     """(P,) tokens, ascending, log-spaced by default; longer than `reused_tokens`."""
     outputs: Floats
@@ -57,22 +61,70 @@ class WinnerMap(Struct, frozen=True, kw_only=True):
     boundary: tuple[tuple[float, float, str, str], ...]
     """Crossover line: (prompt tokens, output tokens, winner below, winner above)."""
     measured: tuple[tuple[int, int], ...]
-    """(prompt tokens, output tokens) of the cells that were measured with this part cached, within
+    """(prompt tokens, output tokens) that were measured on every route with this part cached, within
     `_ALIKE` of the prompt. Without any, the whole map is the laws'."""
     left_out: dict[str, str] = {}
     """Route -> why it is not on the map."""
     warnings: tuple[str, ...] = ()
 
 
+class Latency(NamedTuple):
+    """How long one route takes, for any prompt and output."""
+
+    law: PrefillLaw
+    step: DecodeLaw
+    cached: Reuse | Replayed
+
+    def at(self, prompts: Floats, outputs: Floats) -> tuple[Floats, Floats]:
+        """As `latency`, with this route's cached part."""
+        if isinstance(self.cached, Replayed):
+            return _with_steps(self.cached.ttft(self.law, prompts), self.step, prompts, outputs)
+        tokens, share = self.cached
+        cached = prompts * (share or 0.0) if tokens is None else float(tokens)
+        return latency(self.law, self.step, prompts, cached, outputs)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The shortest and the longest prompt that was measured."""
+        if isinstance(self.cached, Replayed):
+            return self.cached.tiers[0], self.cached.tiers[-1]
+        return self.law.tiers[0], self.law.longest
+
+
 def latency(
     ttft: PrefillLaw, step: DecodeLaw, prompts: Floats, reused: Floats | float, outputs: Floats
 ) -> tuple[Floats, Floats]:
     """Expected total latency and half of its 95% spread (NaN where unknown); arguments broadcast."""
+    start = ttft.ttft_s(prompts, reused), ttft.half_width_s(prompts, reused)
+    return _with_steps(start, step, prompts, outputs)
+
+
+def _with_steps(
+    start: tuple[Floats, Floats], step: DecodeLaw, prompts: Floats, outputs: Floats
+) -> tuple[Floats, Floats]:
     context = prompts + outputs / 2
     steps = steps_to(outputs, step.first_chunk_tokens)
-    value = total_s(outputs, ttft.ttft_s(prompts, reused), step.at(context), step.first_chunk_tokens)
-    half = np.hypot(ttft.half_width_s(prompts, reused), steps * step.half_at(context))
-    return value, half
+    value = total_s(outputs, start[0], step.at(context), step.first_chunk_tokens)
+    return value, np.hypot(start[1], steps * step.half_at(context))
+
+
+def latencies(rows: Sequence[Measurement], cached: Reuse | None) -> tuple[dict[str, Latency], dict[str, str]]:
+    """Of every route that has what it takes, and why the others have not; `cached=None`: of replays."""
+    ttfts, steps = prefill.fit(rows), decode.fit(rows)
+    found: dict[str, Latency] = {}
+    left_out: dict[str, str] = {}
+    for route, law in ttfts.items():
+        if law.absent:
+            left_out[route] = law.absent
+            continue
+        own = cached if cached is not None else replayed([row for row in rows if row.route == route], law)
+        if route not in steps:
+            left_out[route] = "no decode rate"
+        elif own is None:
+            left_out[route] = "no replay that tells what was cached"
+        else:
+            found[route] = Latency(law, steps[route], own)
+    return found, left_out
 
 
 def winner_map(
@@ -80,35 +132,42 @@ def winner_map(
     *,
     reused_share: float = 0.0,
     reused_tokens: int | None = None,
+    replays: bool = False,
     prompts: Floats | None = None,
     outputs: Floats | None = None,
     task: str | None = None,
 ) -> WinnerMap | str:
     """The map, or a sentence that says why there is none (fewer than two routes with both laws).
 
-    `reused_share` from 0 (cold) to 1; `replayed_share` gives the one that was measured. `reused_tokens`
-    instead: that many of every prompt, and only longer prompts are mapped. Axes default to four times
-    beyond what was measured. `task`: only its trials; `None` pools several, and the
-    map's warnings say so.
+    `reused_share` from 0 (cold) to 1, on every route. `reused_tokens` instead: that many of every prompt,
+    and only longer prompts are mapped. `replays` instead: each route with what its own replays had cached, so
+    that the map agrees with their crossovers at the measured prompts. Axes default to four times beyond what
+    was measured. `task`: only its trials; `None` pools several, and the map's warnings say so.
     """
     rows = [row for row in labelled(measurements) if usable(row) and task in (None, row.task)]
-    ttfts, steps = prefill.fit(rows), decode.fit(rows)
-    left_out = {r: law.absent for r, law in ttfts.items() if law.absent}
-    left_out |= {r: "no decode rate" for r in ttfts if r not in steps and r not in left_out}
-    routes = tuple(r for r in ttfts if r not in left_out)
+    cached: Reuse | None = Reuse(tokens=reused_tokens)
+    if reused_tokens is None:
+        cached = None if replays else Reuse(share=reused_share)
+    routes, left_out = latencies(rows, cached)
     if len(routes) < 2:
         why = "; ".join(f"{route}: {reason}" for route, reason in left_out.items())
         return f"a winner map needs two routes with a prefill law and a decode rate ({why or 'no routes'})"
-    laws = {r: (ttfts[r], steps[r]) for r in routes}
     if prompts is None or outputs is None:
-        axes = _axes(laws)
+        axes = _axes(routes.values())
         prompts = axes[0] if prompts is None else prompts
         outputs = axes[1] if outputs is None else outputs
-    reuse = Reuse(share=reused_share) if reused_tokens is None else Reuse(tokens=reused_tokens)
-    prompts = prompts[prompts > (reuse.tokens or 0)]
+    prompts = prompts[prompts > (reused_tokens or 0)]
     if not prompts.size:
         return f"a winner map needs prompts longer than the {reused_tokens:,} tokens that are cached"
-    return _map(rows, laws, reuse, prompts, outputs, left_out)
+    return structs.replace(
+        _map(routes, prompts, outputs),
+        reused_share=(cached and cached.share) or 0.0,
+        reused_tokens=reused_tokens,
+        replays=cached is None,
+        measured=_measured(rows, tuple(routes), cached),
+        left_out=left_out,
+        warnings=_warnings(rows, routes),
+    )
 
 
 def replayed_share(measurements: Iterable[Measurement]) -> float | None:
@@ -121,77 +180,80 @@ def replayed_share(measurements: Iterable[Measurement]) -> float | None:
     return float(np.median(shares)) if shares else None
 
 
-_Laws = Mapping[str, tuple[PrefillLaw, DecodeLaw]]
-
-
-def _axes(laws: _Laws) -> tuple[Floats, Floats]:
-    shortest = min(law.tiers[0] for law, _ in laws.values())
-    longest = max(law.longest for law, _ in laws.values())
-    output = max(step.longest_output for _, step in laws.values())
+def _axes(routes: Collection[Latency]) -> tuple[Floats, Floats]:
+    shortest = min(one.law.tiers[0] for one in routes)
+    longest = max(one.law.longest for one in routes)
+    output = max(one.step.longest_output for one in routes)
     prompts = np.geomspace(max(16, shortest / 2), longest * _REACH, POINTS)
     return prompts, np.geomspace(1, max(64, output * _REACH**3), POINTS)
 
 
-def _map(
-    rows: Sequence[Measurement],
-    laws: _Laws,
-    reuse: Reuse,
-    prompts: Floats,
-    outputs: Floats,
-    left_out: dict[str, Any],
-) -> WinnerMap:
+def _map(routes: Mapping[str, Latency], prompts: Floats, outputs: Floats) -> WinnerMap:
     n, k = prompts[:, None], outputs[None, :]
-    cached = n * (reuse.share or 0.0) if reuse.tokens is None else float(reuse.tokens)
-    pairs = [latency(*law, n, cached, k) for law in laws.values()]
+    pairs = [one.at(n, k) for one in routes.values()]
     values = np.stack([np.broadcast_to(v, (n.size, k.size)) for v, _ in pairs])
     halves = np.stack([np.broadcast_to(h, (n.size, k.size)) for _, h in pairs])
     order = np.argsort(values, axis=0, kind="stable")
     best, second = order[0], order[1]
-    first = np.take_along_axis(values, best[None], 0)[0]
+    fastest = np.take_along_axis(values, best[None], 0)[0]
     next_ = np.take_along_axis(values, second[None], 0)[0]
     reach = np.hypot(
         np.take_along_axis(halves, best[None], 0)[0], np.take_along_axis(halves, second[None], 0)[0]
     )
-    lowest = max(law.tiers[0] for law, _ in laws.values())
-    highest = min(law.longest for law, _ in laws.values())
-    furthest = min(step.longest_output for _, step in laws.values())
-    cells = {(row.tier, row.output_tokens or 0) for row in rows if _cached_alike(row, reuse)}
+    spans = [one.span for one in routes.values()]
+    lowest, highest = max(first for first, _ in spans), min(last for _, last in spans)
+    furthest = min(one.step.longest_output for one in routes.values())
     return WinnerMap(
-        routes=tuple(laws),
-        reused_share=reuse.share or 0.0,
-        reused_tokens=reuse.tokens,
+        routes=tuple(routes),
+        reused_share=0.0,
         prompts=prompts,
         outputs=outputs,
         latency_s=values,
         winner=best,
-        margin=next_ / first - 1,
-        certain=np.greater(next_ - first, reach),  # NaN compares as False: an unknown spread is no certainty
+        margin=next_ / fastest - 1,
+        certain=np.greater(
+            next_ - fastest, reach
+        ),  # NaN compares as False: an unknown spread is no certainty
         beyond=(n < lowest) | (n > highest) | (k > furthest),
-        boundary=_boundary(tuple(laws), prompts, outputs, values, best),
-        measured=tuple(sorted(cells)),
-        left_out=left_out,
-        warnings=_warnings(rows, laws),
+        boundary=_boundary(tuple(routes), prompts, outputs, values, best),
+        measured=(),
     )
 
 
-def _cached_alike(row: Measurement, reuse: Reuse) -> bool:
-    """Whether about the part in question of this prompt was cached."""
-    if pooled(row.condition) == "cold":
-        share: float | None = 0.0
-    else:
-        share = row.prefix_reuse
-    return share is not None and abs(share * row.tier - reuse.of(row.tier)) < _ALIKE * row.tier
+def _measured(
+    rows: Sequence[Measurement], routes: Sequence[str], cached: Reuse | None
+) -> tuple[tuple[int, int], ...]:
+    """The cells in which every route was measured with this part cached, up to the shortest output."""
+    outputs: dict[int, dict[str, set[int]]] = {}
+    for row in rows:
+        if row.route in routes and _cached_alike(row, cached):
+            outputs.setdefault(row.tier, {}).setdefault(row.route, set()).add(row.output_tokens or 0)
+    return tuple(
+        (tier, output)
+        for tier, by_route in sorted(outputs.items())
+        if len(by_route) == len(routes)
+        for output in sorted(set().union(*by_route.values()))
+        if output <= min(map(max, by_route.values()))
+    )
 
 
-def _warnings(rows: Sequence[Measurement], laws: _Laws) -> tuple[str, ...]:
+def _cached_alike(row: Measurement, cached: Reuse | None) -> bool:
+    """Whether about the part in question of this prompt was cached; of replays, whether it is one."""
+    if cached is None:
+        return is_replay(row)
+    share = 0.0 if pooled(row.condition) == "cold" else row.prefix_reuse
+    return share is not None and abs(share * row.tier - cached.of(row.tier)) < _ALIKE * row.tier
+
+
+def _warnings(rows: Sequence[Measurement], routes: Mapping[str, Latency]) -> tuple[str, ...]:
     tasks = sorted({row.task for row in rows})
     pooled_tasks = [f"the tasks {', '.join(tasks)} are pooled"] if len(tasks) > 1 else []
     return (
         *pooled_tasks,
         *(
             f"{route}: {text}"
-            for route, (law, step) in laws.items()
-            for text in (*law.warnings, *step.warnings)
+            for route, one in routes.items()
+            for text in (*one.law.warnings, *one.step.warnings)
         ),
     )
 
