@@ -464,6 +464,31 @@ def test_a_salted_prompt_as_fast_as_a_replay_was_not_computed_whatever_the_count
 
 
 @pytest.mark.parametrize(
+    ("usage", "ttft_ms", "state"),
+    [
+        (0, 240, "held"),
+        (0, 100, "held"),
+        (0, 99, "disagree"),  # a tenth of a first prompt that was slow is no time to compute it in
+        (None, 240, "disagree"),  # one count alone
+    ],
+)
+def test_a_tiers_first_cold_prompt_may_be_slow_where_two_counts_say_that_the_next_was_computed(
+    usage: int | None, ttft_ms: float, state: str
+) -> None:
+    m = reused("salted", usage, 0, ttft_ms=ttft_ms, sha="p2")
+    assert m.verdict.reuse == state
+    assert ids(m) == ((["witnesses_disagree"], []) if state == "disagree" else ([], ["cold_faster"]))
+
+
+def test_two_slow_cold_prompts_are_no_accident() -> None:
+    cold = [unseen(), unseen(sha="p3")]
+    m = measure(
+        *cold, exchange("salted", cached=0, sha="p2", ttft_ms=240, **pages(cached=0)), info=run(facts=B16)
+    )
+    assert m.verdict.reuse == "disagree"
+
+
+@pytest.mark.parametrize(
     ("condition", "ttft_ms", "state", "reason"),
     [
         ("replay", 60, "held", "reuse_by_time_only"),

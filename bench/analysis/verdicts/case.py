@@ -24,6 +24,8 @@ class History(Struct, frozen=True, kw_only=True):
     restarted_since_cold: bool = False
     tier_ttft_s: float | None = None
     """Median TTFT of earlier cold and salted exchanges of the tier that reused nothing."""
+    tier_colds: int = 0
+    """How many those are."""
     change: str | None = None
     """What happened to the server within this exchange: `restart`, `replicas`, or nothing."""
     change_detail: str = ""

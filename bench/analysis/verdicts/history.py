@@ -64,6 +64,7 @@ class RouteHistory:
             cold_text=cold.text if cold else None,
             restarted_since_cold=cold is not None and cold.epoch != self._epoch,
             tier_ttft_s=_middle(known),
+            tier_colds=len(known),
             change=change,
             change_detail=detail,
         )

@@ -49,6 +49,11 @@ REASONS: dict[str, Entry] = {
         "The request did not succeed.",
         "Read the failure and the kept body; nothing of this exchange is a result.",
     ),
+    "cut_off": _bad(
+        "answer",
+        "The request was cut off by Ctrl-C or `kill` before its answer had ended.",
+        "Nothing is wrong with the server. `ctxbench run --resume` sends it again, behind a fresh salt.",
+    ),
     "no_text": _bad(
         "answer",
         "The stream carried no text, so nothing can be timed.",
@@ -236,6 +241,12 @@ REASONS: dict[str, Entry] = {
         "By count the prompt was reused, but its TTFT is over half of the cold one.",
         "Look for other work on the server's machine, or for a cache that is slow to load from: the count "
         "holds, and this TTFT is no usual one of a replay.",
+    ),
+    "cold_faster": _warn(
+        "condition",
+        "By two counts nothing was reused, but its TTFT is under a quarter of its tier's first cold one.",
+        "Look whether that one was slow: a server may compile or load something at the first prompt of a "
+        "length. The counts hold; leave the first one out of your figures, or measure more.",
     ),
     # --- speculation as declared
     "speculation_off": _bad(

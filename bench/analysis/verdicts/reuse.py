@@ -113,14 +113,22 @@ def _cold(case: Case) -> Finding:
         external = f", {case.cached.external:,} of them external" if case.cached.external else ""
         detail = f"{cached:,} of {case.prompt_tokens:,} tokens cached{external}"
         return Finding("missed", (Reason(id="cold_hit", detail=detail),))
-    if time == "reused":
+    if time == "reused" and not (_counted_twice(case) and _first_may_be_slow(case)):
         return _time_disagrees(case, cached)
-    return Finding("held")
+    doubts = [Reason(id="cold_faster", detail=_count_and_time(case, cached))] if time == "reused" else []
+    return Finding("held", tuple(doubts))
 
 
 def _counted_twice(case: Case) -> bool:
     """Reply and counters agree on a miss: then a short TTFT is the machine's mood, not reuse."""
     return case.numbers.cached_usage is not None and case.numbers.cached_counter is not None
+
+
+def _first_may_be_slow(case: Case) -> bool:
+    """One cold prompt alone is known of the tier: it may have made the server compile or load something. And
+    this one is not so fast beside it that nothing can have been computed."""
+    ttft, first = case.numbers.ttft_s, case.history.tier_ttft_s
+    return case.history.tier_colds == 1 and ttft is not None and first is not None and ttft >= 0.1 * first
 
 
 def _by_time(time: TimeSays | None, missed: str, *, hit_is_good: bool) -> Finding:
