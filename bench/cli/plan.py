@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,17 +73,37 @@ def plan(suite: Path, earlier: tuple[Path, ...], results: Path, json: bool) -> N
 
 
 def _trial_lines(found: Planned) -> list[str]:
-    """A line a trial with its time; while nothing is known of any, how many there are of what."""
+    """A line a trial, or a wave, with its time; while nothing is known of any, how many there are of what."""
+    from bench.cli.decide_layout import filled
+    from bench.cli.decide_layout import table as aligned
+    from bench.plan.trials import wave_name
+
     expected = found.estimate.trials
     if all(one.total_s is None for one in expected):
         return _counted(found.trials)
     long = list(dict.fromkeys(one.basis for one in expected if len(one.basis) > _SHORT))
     shown = {basis: f"({number})" for number, basis in enumerate(long, 1)}
-    lines = [
-        hanging(f"{number:5}  {trial.id:40} {_seconds(one.total_s):>9}  ", shown.get(one.basis, one.basis))
-        for number, (trial, one) in enumerate(zip(found.trials, expected, strict=True), 1)
-    ]
-    return [*lines, *(hanging(f"{mark} ", basis) for basis, mark in shown.items())]
+    rows, last = [], 0
+    for name, wave in groupby(zip(found.trials, expected, strict=True), lambda pair: wave_name(pair[0])):
+        times = [one for _, one in wave]
+        first, last = last + 1, last + len(times)
+        total = (
+            None if any(one.total_s is None for one in times) else sum(one.total_s or 0.0 for one in times)
+        )
+        basis = ", ".join(dict.fromkeys(shown.get(one.basis, one.basis) for one in times))
+        rows.append([f"{first}" if first == last else f"{first}-{last}", name, _seconds(total), basis])
+    keys = [f"{mark} {basis}" for basis, mark in shown.items()]
+    keys += [text for word, text in _BASES.items() if any(one.basis.startswith(word) for one in expected)]
+    if any(trial.concurrency > 1 for trial in found.trials):
+        keys.append("@N: a wave, N requests sent at once; its time is that of all together")
+    return [aligned(["", "trial", "time", "known from"], rows), "", *map(filled, keys)]
+
+
+_BASES = {
+    "measured": "measured: earlier runs had this route, prompt length and condition",
+    "law": "law: no earlier run had this prompt length; reckoned by the law of those they had",
+}
+"""What an expected time rests on, by its first word."""
 
 
 def _counted(trials: Sequence[Trial]) -> list[str]:
@@ -100,7 +121,11 @@ def _counted(trials: Sequence[Trial]) -> list[str]:
 def _seconds(seconds: float | None) -> str:
     from bench.plan.durations import words
 
-    return "-" if seconds is None else f"{seconds:.1f} s" if seconds < 10 else words(seconds)
+    if seconds is None:
+        return "-"
+    if seconds < 0.1:
+        return f"{max(1, round(seconds * 1000))} ms"
+    return f"{seconds:.1f} s" if seconds < 10 else words(seconds)
 
 
 @command
