@@ -165,7 +165,8 @@ class Crossover(Struct, frozen=True, kw_only=True):
     """Cached prompt tokens it is reckoned for; `None`: those of the measured condition."""
     ahead: str | None = None
     """The route that is faster over a part of the output lengths, where `status` is `undecided` because
-    the spread of one of the two differences contains 0; `None`: nowhere."""
+    the spread of one of the two differences contains 0, or because only straight lines meet; `None`:
+    nowhere."""
     ahead_from: float | None = None
     """Output tokens from which on `ahead` is faster over the whole spread; it may be so earlier."""
     ahead_to: float | None = None

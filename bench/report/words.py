@@ -73,6 +73,10 @@ def tokens(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else significant(value, 3)
 
 
+_WHY = ("no difference", "by the points", "straight lines meet", "by these laws they never meet")
+"""How the warning begins that says why a pair is undecided."""
+
+
 def crossover_line(one: Crossover, several_tasks: bool = False) -> str:
     """One crossover as a sentence with its uncertainty and how far it goes beyond the measured."""
     place = f"{one.tier:,} tokens, "
@@ -87,7 +91,7 @@ def crossover_line(one: Crossover, several_tasks: bool = False) -> str:
         return f"{head}{order} {lengths}{_claimed(one)}"
     if one.status == "undecided" or one.output_tokens is None:
         seen = f"; the best guess is {tokens(one.output_tokens)}" if one.output_tokens is not None else ""
-        why = next((text for text in one.warnings if text.startswith(("no difference", "by the points"))), "")
+        why = next((text for text in one.warnings if text.startswith(_WHY)), "")
         return head + "undecided" + (f": {why}" if why else "") + seen + _partly(one) + _basis(one)
     side = "from" if one.wins == "above" else "up to"
     spread = ""
@@ -334,11 +338,23 @@ def cell_warnings(content: Content) -> list[str]:
     routes: dict[str, list[str]] = {}
     for law in laws(content):
         for text in law.warnings:
+            # two tiers: what the warning means is seen on the map
+            text += _map_of_two_tiers(content) if text.startswith("two tiers") else ""
             routes.setdefault(text, []).append(law.route)
     fitted = sources.derived("prefill")
     return lines + [
         Told(f"prefill law of {', '.join(names)}: {text}", fitted) for text, names in routes.items()
     ]
+
+
+def _map_of_two_tiers(content: Content) -> str:
+    """What laws without a spread mean for the winner map, where there is one."""
+    mapped = [law for law in laws(content) if law.route in content.step_laws]
+    if len(mapped) < 2:
+        return ""
+    if sum(law.has_spread for law in mapped) < 2:
+        return ", so nothing on the winner map is certain"
+    return ", so the winner map is certain nowhere that such a route is among the two fastest"
 
 
 def laws(content: Content) -> list[PrefillLaw]:

@@ -295,15 +295,16 @@ def test_far_out_the_lines_bend_as_decode_slows_with_context() -> None:
     assert any("extrapolated" in text for text in one.warnings)
 
 
-def test_lines_that_never_meet_once_decode_slows_keep_the_line_and_say_so() -> None:
+def test_lines_that_never_meet_once_decode_slows_are_no_crossover() -> None:
     rows = [
         trial(name, ttft, d0 + d1 * (tier + 50), tier=tier, output=100)
         for tier in (1000, 100_000)
         for name, ttft, d0, d1 in (("a", 900.0, 0.018, 90e-9), ("b", 10.0, 0.020, 1e-9))
     ]
     one = {c.tier: c for c in crossovers(rows, "b")}[1000]
-    assert one.basis == "line"
+    assert (one.status, one.output_tokens, one.basis) == ("undecided", None, None)
     assert any("may never meet" in text for text in one.warnings)
+    assert (one.ahead, one.ahead_to) == ("b", 200.0)  # twice what was measured
 
 
 def test_one_tier_says_that_slowing_is_unknown() -> None:

@@ -245,6 +245,9 @@ def _located(
     if straight is None:
         return structs.replace(one, status="undecided", warnings=(*one.warnings, "the lines never meet"))
     bent, until = _by_slowing(a, b, one, ahead, is_paired)
+    is_far = bool(one.measured) and straight.value > FAR * (one.measured or 0)
+    if is_far and bent is None and a.slope is not None and b.slope is not None:
+        return _never_met(one, straight, b.name if ahead < 0 else a.name)
     best, basis, warnings = straight, "line", list(one.warnings)
     if a.curves and b.curves and one.measured and straight.value <= one.measured:
         if b.name not in a.met:
@@ -254,9 +257,9 @@ def _located(
         best, basis = (better, "curve") if better is not None else (straight, "line")
         until = ends or until
         warnings += notes
-    elif one.measured and straight.value > FAR * one.measured:
+    elif one.measured and is_far:
         best, basis = (bent, "slowing") if bent is not None else (straight, "line")
-        warnings += _far_out(a, b, bent, one.measured, ahead)
+        warnings += _unknown_slowing(a, b, one.measured, ahead) if bent is None else []
     factor = best.value / one.measured if one.measured else None
     if factor is not None and factor > 1:
         warnings.append(f"extrapolated {factor:.1f}-fold beyond the {one.measured:,} measured tokens")
@@ -273,6 +276,26 @@ def _located(
         warnings=tuple(warnings),
     )
     return _ended(one, a, b, until)
+
+
+def _never_met(one: Crossover, straight: Estimate, starter: str) -> Crossover:
+    """A pair whose straight lines meet far out and whose bent ones do not: no crossover is claimed.
+
+    The route that starts first stays ahead as far as straight lines are trusted, and up to the near end of
+    their spread.
+    """
+    told = (
+        f"straight lines meet at about {straight.value:,.0f}, but decode slows with context so much that the "
+        "routes may never meet"
+    )
+    ends = [FAR * (one.measured or 0), straight.value, straight.low]
+    return structs.replace(
+        one,
+        status="undecided",
+        ahead=starter,
+        ahead_to=min(end for end in ends if end is not None),
+        warnings=(*one.warnings, told),
+    )
 
 
 def _ended(one: Crossover, a: _Route, b: _Route, until: Estimate | None) -> Crossover:
@@ -330,14 +353,10 @@ def _by_slowing(
     return at, until if until is not None and until.value > one.measured else None
 
 
-def _far_out(a: _Route, b: _Route, bent: Estimate | None, measured: int, ahead: int) -> list[str]:
-    """What is not known of lines far out, where `bent` is where they meet as decode slows."""
-    if a.slope is None or b.slope is None:
-        unknown = "how decode slows further out is unknown: it was measured on one tier"
-        return [unknown, *_by_streams(a, b, measured, ahead)]
-    if bent is None:
-        return ["decode slows with context so much that the routes may never meet"]
-    return []
+def _unknown_slowing(a: _Route, b: _Route, measured: int, ahead: int) -> list[str]:
+    """What is not known of lines far out of a pair without slopes."""
+    unknown = "how decode slows further out is unknown: it was measured on one tier"
+    return [unknown, *_by_streams(a, b, measured, ahead)]
 
 
 def _by_streams(a: _Route, b: _Route, measured: int, ahead: int) -> list[str]:
