@@ -182,6 +182,7 @@ def _seconds(text: str) -> float:
 
 
 def _status_lines(found: Status) -> list[str]:
+    from bench.analysis.verdicts.ledger import CUT_OFF
     from bench.plan.durations import words
     from bench.report.escape import visible
 
@@ -191,7 +192,7 @@ def _status_lines(found: Status) -> list[str]:
         cut_off = f", {found.cut_off} cut off" if found.cut_off else ""
         lines.append(
             f"trials: {found.done} of {found.total} done, {found.left} left; exchanges: {found.valid} valid, "
-            f"{found.invalid - found.cut_off} invalid ({found.failed} failed){cut_off}"
+            f"{found.invalid} invalid ({found.failed} failed){cut_off}"
         )
     if found.unmeasured:
         lines.append(f"without: {found.unmeasured} of {found.total} trials have no valid measurement")
@@ -200,8 +201,11 @@ def _status_lines(found: Status) -> list[str]:
         lines.append(f"watched: {found.watched} {what}")
     if found.restarts:
         lines.append(f"restarts: {found.restarts}")
-    if found.reasons:
-        lines.append("invalid by: " + ", ".join(f"{visible(k)} {n}" for k, n in found.reasons.items()))
+    against = {name: count for name, count in found.reasons.items() if name not in CUT_OFF}
+    if against:
+        lines.append(
+            "invalid by: " + ", ".join(f"{visible(name)} {count}" for name, count in against.items())
+        )
     lines += [_away_line(one) for one in found.away]
     lines += [_flight_line(flight, running=found.state == "running") for flight in found.in_flight]
     if found.last and found.last_age_s is not None:

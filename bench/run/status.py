@@ -15,7 +15,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from bench.analysis.verdicts.ledger import is_cut_off
+from bench.analysis.verdicts.ledger import is_cut_off, is_of_cut_off_wave
 from bench.errors import JournalError
 from bench.journal import Entry, read_run
 from bench.records import Event, Measurement, RunInfo, Trial
@@ -72,13 +72,14 @@ class Status(Struct, frozen=True, kw_only=True):
     valid: int = 0
     """Exchanges with a valid verdict."""
     invalid: int = 0
-    """All others, `cut_off` among them."""
+    """Exchanges with something against them."""
     failed: int = 0
-    """Those of the invalid ones whose request failed; one that was cut off did not."""
+    """Those of the invalid ones whose request failed."""
     cut_off: int = 0
-    """Those of the invalid ones that Ctrl-C ended: they are sent again when the run is resumed."""
+    """Exchanges that Ctrl-C ended, alone or with their wave. They are neither valid nor called invalid, and
+    are sent again when the run is resumed."""
     reasons: dict[str, int] = {}
-    """Reason id -> how many exchanges it made invalid, without those that were cut off."""
+    """Reason id -> how many exchanges it kept from being valid, as `excluded` in a report's summary.json."""
     in_flight: tuple[InFlight, ...] = ()
     """In a run that nobody works on: what was cut off."""
     away: tuple[Away, ...] = ()
@@ -184,11 +185,11 @@ class _Reader:
     def _count(self, found: Sequence[Measurement]) -> None:
         for one in found:
             self._valid += one.verdict.valid
-            self._invalid += not one.verdict.valid
-            if is_cut_off(one):
+            if is_cut_off(one) or is_of_cut_off_wave(one):
                 self._cut_off += 1
-                continue
-            self._failed += one.failure is not None
+            else:
+                self._invalid += not one.verdict.valid
+                self._failed += one.failure is not None
             for reason in one.verdict.reasons:
                 self._reasons[reason.id] = self._reasons.get(reason.id, 0) + 1
 

@@ -149,7 +149,7 @@ def test_a_wave_whose_rest_never_came_is_incomplete_whatever_comes_behind_it() -
 def test_a_wave_cut_off_by_ctrl_c_is_incomplete_for_those_that_had_ended_too() -> None:
     failure = Failure(kind="cancelled", message="interrupted")
     found = measured(wave(2, members=[{}, {"failure": failure}]))
-    assert [ids(one)[0] for one in found] == [["wave_incomplete"], ["failed"]]
+    assert [ids(one)[0] for one in found] == [["wave_incomplete"], ["cut_off"]]
 
 
 def test_replays_are_judged_each_by_usage_and_together_by_counters() -> None:

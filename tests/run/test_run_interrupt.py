@@ -10,14 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from run_helpers import exchanges, interrupted, only_run, suite_text
 
+from bench.analysis.decisions.claims import many
 from bench.cli.watch import status as status_command
 from bench.journal import Entry
 from bench.plan.suite import parse_suite
 from bench.records import Exchange
+from bench.report.write import write_report
 from bench.run.books import Books
 from bench.run.progress import Progress
 from bench.run.status import status
@@ -107,8 +110,15 @@ def test_what_is_cut_off_is_counted_as_such_and_not_called_invalid(
     assert {exchange.failure and exchange.failure.kind for exchange in exchanges(run)} == {"cancelled"}
     assert not [note for note in progress.notes if "invalid" in note]
     found = status(run)
-    assert (found.valid, found.invalid, found.failed, found.cut_off) == (0, together, 0, together)
-    assert (found.reasons, found.left) == ({}, together)
+    assert (found.valid, found.invalid, found.failed, found.cut_off) == (0, 0, 0, together)
+    assert (found.reasons, found.left) == ({"cut_off": together}, together)
     said = CliRunner().invoke(status_command, [str(run)]).stdout
     assert f"0 valid, 0 invalid (0 failed), {together} cut off" in " ".join(said.split())
     assert "invalid by" not in said
+    # The report gives the same account.
+    write_report(run, plots=False)
+    summary = msgspec.json.decode((run / "summary.json").read_bytes())
+    assert (summary["valid"], summary["excluded"]) == (0, found.reasons)
+    told = (run / "report.md").read_text(encoding="utf-8")
+    assert f"; {together} cut off; left for ctxbench run --resume: {many(together, 'trial')}" in told
+    assert "Read the failure and the kept body" not in told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import datetime
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from bench.errors import JournalError
 from bench.journal import Journal, read_entries, read_info
 from bench.records import Event, Exchange
 from bench.records.events import SERVER_AWAY, SERVER_BACK, WATCHED
-from bench.run.status import holder, status
+from bench.run.status import Status, holder, status
 from bench.servers.simulator import start as simulate
 
 
@@ -174,3 +175,25 @@ def test_restarts_of_a_watched_server_are_counted_for_themselves(finished: Path,
     seen = [Event(name=WATCHED, at="", data={"watched": {"kind": kind}}) for kind in kinds]
     found = status(rewritten(finished, tmp_path, 1, *seen))
     assert (found.watched, found.restarts) == (2, 1)
+
+
+def test_the_page_about_runs_explains_every_field_of_the_status() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "runs.md").read_text(encoding="utf-8")
+    section = page.split("## While it runs", 1)[1].split("\n### ", 1)[0]
+    rows = re.findall(r"^\| (`.*?`) \|", section, re.MULTILINE)
+    told = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(told) == sorted(Status.__struct_fields__)
+
+
+def test_a_wave_that_was_cut_off_is_counted_with_its_answered_requests(tmp_path: Path) -> None:
+    """As `kill -9` between two lines leaves it: of four answers one is in the journal."""
+    with simulate("toy-target-only") as server:
+        keys = 'concurrency = [4]\nwarmup = "none"\nconditions = ["cold"]'
+        text = suite_text({"a": server.base_url}, suite=keys)
+        (tmp_path / "s.toml").write_text(
+            text.replace("[256, 512]", "[512]").replace("repeats = 2", "repeats = 1")
+        )
+        ctxbench_here(["run", "s.toml", "--no-report", "--quiet"], tmp_path)
+    found = status(rewritten(only_run(tmp_path / "results"), tmp_path, 1))
+    assert (found.valid, found.invalid, found.failed, found.cut_off) == (0, 0, 0, 1)
+    assert (found.reasons, found.left) == ({"wave_incomplete": 1}, 4)

@@ -166,6 +166,10 @@ def _group(one: Trial | Measurement) -> _Group:
     return one.route, one.tier, one.task, one.concurrency, one.repeat
 
 
+CUT_OFF = ("cut_off", "wave_incomplete")
+"""Reasons of what a session's end left unfinished: it is sent again, and nothing is wrong with it."""
+
+
 def is_cut_off(one: Measurement) -> bool:
     """Whether Ctrl-C ended it: neither it nor its server failed, and its trial stays left."""
     return one.failure is not None and one.failure.kind == "cancelled"

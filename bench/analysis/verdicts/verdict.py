@@ -117,7 +117,9 @@ def verdict_of(reasons: list[Reason], **states: str) -> Verdict:
 
 def _failed(case: Case) -> Iterator[Reason]:
     failure = case.exchange.failure
-    if failure is not None:
+    if _is_cut_off(case):
+        yield Reason(id="cut_off")
+    elif failure is not None:
         yield Reason(id="failed", detail=f"{failure.kind}: {failure.message}"[:300])
 
 
