@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 from bench.analysis.decisions.claims import hedge, unit_of
 from bench.analysis.statistics.bootstrap import spread_of
 from bench.analysis.statistics.cells import pooled, usable
+from bench.analysis.verdicts.ledger import was_cut_off
 from bench.records import Crossover
 from bench.report import sources
 from bench.report.content import Content
@@ -230,9 +231,12 @@ def _excluded(content: Content, tier: int, condition: str, task: str) -> str:
     own = [
         m for m in content.measurements if (m.tier, pooled(m.condition), m.task) == (tier, condition, task)
     ]
-    text = f"{sum(not m.verdict.valid for m in own)} of {len(own)}"
+    whole = [m for m in own if not was_cut_off(m)]
+    text = f"{sum(not m.verdict.valid for m in whole)} of {len(whole)}"
     for name in dict.fromkeys(m.route for m in own):
         mine = [m for m in own if m.route == name and m.concurrency == 1]
         if mine and not any(map(usable, mine)):
-            text += f"; {visible(name, 60)} not measured ({len(mine)} of {len(mine)} excluded)"
+            lost = sum(not was_cut_off(m) for m in mine)
+            why = f"{lost} of {lost} excluded" if lost else "cut off"
+            text += f"; {visible(name, 60)} not measured ({why})"
     return text

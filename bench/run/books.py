@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from bench.analysis.verdicts.ledger import is_cut_off, is_of_cut_off_wave
+from bench.analysis.verdicts.ledger import was_cut_off
 from bench.journal import Entry, Journal
 from bench.plan.times import RouteModel
 from bench.records import Event, Measurement, Reason, RunInfo
@@ -93,7 +93,7 @@ class Books:
         cut_off = set()
         for one in found:
             name = one.window.id if one.window else one.trial_id
-            if is_cut_off(one) or is_of_cut_off_wave(one):
+            if was_cut_off(one):
                 cut_off.add(name)
             elif not one.verdict.valid:
                 blamed.setdefault(name, {}).update(dict.fromkeys(map(_in_short, one.verdict.reasons)))

@@ -15,7 +15,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from bench.analysis.verdicts.ledger import is_cut_off, is_of_cut_off_wave
+from bench.analysis.verdicts.ledger import was_cut_off
 from bench.errors import JournalError
 from bench.journal import Entry, read_run
 from bench.records import Event, Measurement, RunInfo, Trial
@@ -185,7 +185,7 @@ class _Reader:
     def _count(self, found: Sequence[Measurement]) -> None:
         for one in found:
             self._valid += one.verdict.valid
-            if is_cut_off(one) or is_of_cut_off_wave(one):
+            if was_cut_off(one):
                 self._cut_off += 1
             else:
                 self._invalid += not one.verdict.valid

@@ -180,7 +180,11 @@ def is_of_cut_off_wave(one: Measurement) -> bool:
     return any(reason.id == "wave_incomplete" for reason in one.verdict.reasons)
 
 
+def was_cut_off(one: Measurement) -> bool:
+    """Whether the end of a session cut it off, alone or with its wave."""
+    return is_cut_off(one) or is_of_cut_off_wave(one)
+
+
 def _is_no_attempt(one: Measurement) -> bool:
     """Whether it was cut off, or failed by the server's fault."""
-    cut_off = is_cut_off(one) or is_of_cut_off_wave(one)
-    return cut_off or (one.failure is not None and is_servers_fault(one.failure))
+    return was_cut_off(one) or (one.failure is not None and is_servers_fault(one.failure))
