@@ -256,7 +256,7 @@ def test_ctrl_c_in_a_wave_keeps_every_stream_and_the_rest_is_done_on_resume(tmp_
         run = only_run(tmp_path)
         cut = exchanges(run)
         assert [one.failure.kind for one in cut if one.failure] == ["cancelled"] * 4
-        assert {row.verdict.reasons[0].id for row in measured(run)} == {"failed"}
+        assert {row.verdict.reasons[0].id for row in measured(run)} == {"cut_off"}
     _finish(run, tmp_path)
     assert [one[:4] for one in sent(run)][:3] == [
         ("a/512/cold/1@4", 1, "trial", 4),
