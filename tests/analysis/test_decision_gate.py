@@ -260,9 +260,10 @@ def test_a_baseline_that_had_its_speculation_in_some_trials_is_one_by_these() ->
 
 def test_without_a_valid_measurement_on_either_side_the_reason_is_named() -> None:
     (one,) = gate(speculating("mtp4", state="off"), speculating("mtp4", 4, state="off"), [TTFT])
-    assert one.status == "cannot tell"
+    assert (one.route, one.status) == ("mtp4", "cannot tell")
     for side in ("the new run", "the baseline"):
-        assert f"mtp4 ran without its speculation in {side}, 8 of 8 measurements" in one.why
+        assert f"in {side}, 8 of 8 measurements (speculation_off: 0 drafts for 101 tokens)" in one.why
+    assert one.why.endswith("there are no valid measurements on both sides")
 
 
 def test_a_length_the_baseline_never_measured_cannot_be_told_with_or_without_speculation() -> None:

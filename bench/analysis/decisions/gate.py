@@ -5,9 +5,10 @@ median may be at most 1.05 times the baseline's. It fails only when the whole in
 lies beyond the tolerance and holds only when the whole interval lies within; anything else cannot
 be told, and the outcome says how many trials would settle it.
 
-A route that ran without the speculation it declares fails every rule of its cell, whatever its figures: it is
-not what was to be served. Where the baseline ran without, there is nothing to hold the new run against. Where
-both did, figures decide.
+A route that ran without the speculation it declares, in some measurements or in all, fails every rule of its
+cell, whatever its figures: it is not what was to be served. Single `off` attempts that were repeated with
+speculation are left out and named. Where the baseline never had it, there is nothing to hold the new run
+against; where it had it in some measurements, these are the baseline. Where neither had it, figures decide.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from bench.analysis.decisions.unspeculated import Unspeculated, cell_of, unspeculated
+from bench.analysis.decisions.unspeculated import Unspeculated, cell_of, is_plain, unspeculated
 from bench.analysis.statistics.bootstrap import MINIMUM
-from bench.analysis.statistics.cells import Cell, alone, plain_route, pooled, same_tier, sound
+from bench.analysis.statistics.cells import FALLBACK, Cell, alone, plain_route, pooled, same_tier, sound
 from bench.analysis.statistics.compare import across
 from bench.analysis.statistics.texts import pairs_told
 from bench.errors import SuiteError
@@ -128,28 +129,45 @@ def read_rules(text: str, *, source: str) -> list[Rule]:
     return [parse_rule(rule) for rule in rules]
 
 
+class _Lack(NamedTuple):
+    """One route and cell that ran without its speculation on a side, in some measurements or in all."""
+
+    sides: Mapping[str, Unspeculated]
+    status: Status | None
+    """What that alone decides; `None`: figures decide."""
+
+    def is_of(self, route: str, cell: Cell) -> bool:
+        return any(_same(one, route, cell) for one in self.sides.values())
+
+    def told(self) -> str:
+        """`ran without its speculation in the new run, 8 of 8 measurements; in the baseline, 2 of 8 ..`."""
+        parts = (f"in {side}, {one.told()}" for side, one in self.sides.items())
+        return f"ran without its speculation {'; '.join(parts)}"
+
+
 class _Sides(NamedTuple):
     """Both runs, and what is known of the two together."""
 
     rows: Mapping[str, Sequence[Measurement]]
     """Called as people are told of them, the new run first."""
     found: Sequence[Comparison]
-    single: bool
-    """One route on each side: these are compared, whatever they are called."""
-    unlike: Sequence[tuple[str, Unspeculated]]
-    """Where one of the two alone ran without its speculation, and which."""
+    lacks: Sequence[_Lack]
 
 
 def gate(new: Iterable[Measurement], baseline: Iterable[Measurement], rules: Sequence[Rule]) -> list[Outcome]:
     """What every rule says, cell by cell. A rule that no cell answers cannot be told.
 
-    Routes of the same name are compared; a single route on each side is, whatever it is called.
+    Routes of the same name are compared; a single route on each side is, whatever it is called, under the
+    name that it has in the new run.
     """
     if not rules:
         raise SuiteError("a gate needs at least one rule, e.g. --rule 'ttft cold 564577 <= 1.05'")
-    rows = {_NEW: alone(new), _OLD: alone(baseline)}
-    single = all(len({plain_route(row.route) for row in own}) == 1 for own in rows.values())
-    sides = _Sides(rows, across(rows[_OLD], rows[_NEW]), single, _unlike(rows, single))
+    rows = {_NEW: _own(new), _OLD: _own(baseline)}
+    names = {side: {plain_route(row.route) for row in own} for side, own in rows.items()}
+    if len(names[_NEW]) == len(names[_OLD]) == 1:
+        (name,) = names[_NEW]
+        rows[_OLD] = [_called(row, name) for row in rows[_OLD]]
+    sides = _Sides(rows, across(rows[_OLD], rows[_NEW]), _lacks(rows))
     return [outcome for rule in rules for outcome in _rule(rule, sides)]
 
 
@@ -159,26 +177,45 @@ def verdict(outcomes: Iterable[Outcome]) -> Status:
     return "fail" if "fail" in states else "cannot tell" if "cannot tell" in states else "pass"
 
 
-def _unlike(rows: Mapping[str, Sequence[Measurement]], single: bool) -> list[tuple[str, Unspeculated]]:
-    """Cells that both sides measured and one of them without its speculation. A baseline that had it in some
-    measurements is one by these."""
+def _own(rows: Iterable[Measurement]) -> list[Measurement]:
+    """Requests sent alone, of whatever source; valid ones that decoded plainly are called so."""
+    return [_called(structs.replace(row, source=""), plain_route(row.route)) for row in alone(rows)]
+
+
+def _called(row: Measurement, name: str) -> Measurement:
+    return structs.replace(row, route=name + FALLBACK if sound(row) and is_plain(row) else name)
+
+
+def _lacks(rows: Mapping[str, Sequence[Measurement]]) -> list[_Lack]:
+    """Every route and cell that lacks its speculation somewhere, those of the new run first."""
     without = {side: unspeculated(own) for side, own in rows.items()}
-    found = []
-    for side, other in ((_NEW, _OLD), (_OLD, _NEW)):
-        measured = {(plain_route(row.route), cell_of(row)) for row in rows[other] if sound(row)}
-        too = {(one.route, one.cell) for one in without[other]}
-        found += [
-            (side, one)
-            for one in without[side]
-            if any(_same(one, *there, single) for there in measured)
-            and not any(_same(one, *there, single) for there in too)
-            and (side == _NEW or one.without == one.among)
-        ]
+    places = {
+        side: {(plain_route(row.route), cell_of(row)) for row in own if sound(row)}
+        for side, own in rows.items()
+    }
+    found: list[_Lack] = []
+    for one in (*without[_NEW], *without[_OLD]):
+        if any(lack.is_of(one.route, one.cell) for lack in found):
+            continue
+        sides = {
+            side: other for side, own in without.items() for other in own if _same(other, one.route, one.cell)
+        }
+        measured = {side for side, own in places.items() if any(_same(one, *place) for place in own)}
+        found.append(_Lack(sides, _decided(sides.get(_NEW), sides.get(_OLD), measured)))
     return found
 
 
-def _same(one: Unspeculated, route: str, cell: Cell, single: bool) -> bool:
-    return (single or one.route == route) and same_tier(one.cell.tier, cell.tier) and one.cell[1:] == cell[1:]
+def _decided(new: Unspeculated | None, old: Unspeculated | None, measured: Container[str]) -> Status | None:
+    """What the lack of speculation decides by itself. `measured`: sides with valid measurements there."""
+    if old is not None and not old.kept:
+        if new is not None and not new.kept:
+            return None if _NEW in measured and _OLD in measured else "cannot tell"
+        return "cannot tell" if _NEW in measured else None
+    return "fail" if new is not None and not new.repeated and _OLD in measured else None
+
+
+def _same(one: Unspeculated, route: str, cell: Cell) -> bool:
+    return one.route == route and same_tier(one.cell.tier, cell.tier) and one.cell[1:] == cell[1:]
 
 
 def _rule(rule: Rule, sides: _Sides) -> list[Outcome]:
@@ -189,31 +226,40 @@ def _rule(rule: Rule, sides: _Sides) -> list[Outcome]:
             and (rule.route is None or route == rule.route)
         )
 
-    unlike = [(side, one) for side, one in sides.unlike if is_meant(one.route, one.cell)]
-    outcomes = [_without_speculation(rule, side, one) for side, one in unlike]
+    lacks = [
+        lack for lack in sides.lacks if any(is_meant(one.route, one.cell) for one in lack.sides.values())
+    ]
+    outcomes = [_without_speculation(rule, lack, lack.status) for lack in lacks if lack.status is not None]
     for one in sides.found:
         cell, route = Cell(one.tier, one.condition, one.task), plain_route(one.route)
         if one.quantity != QUANTITIES[rule.quantity] or not is_meant(route, cell):
             continue
-        if not any(_same(other, route, cell, sides.single) for _, other in unlike):
-            outcomes.append(_outcome(rule, one))
+        lack = next((lack for lack in lacks if lack.is_of(route, cell)), None)
+        if lack is None or (lack.status is None and _in_one_state(one)):
+            outcomes.append(_outcome(rule, one, lack))
     if outcomes:
         return outcomes
     why = "no valid measurements of this quantity, condition, tier and route on both sides"
-    lost = [(side, one) for side, own in sides.rows.items() for one in unspeculated(own)]
-    told = [f"{one.route} {one.told(side)}" for side, one in lost if is_meant(one.route, one.cell)]
+    told = [f"{next(iter(lack.sides.values())).route} {lack.told()}" for lack in lacks]
     why = "; ".join([_unmeasured(rule.tier, sides.rows) or why, *told])
     return [Outcome(rule=rule, route=rule.route or "*", tier=rule.tier, status="cannot tell", why=why)]
 
 
-def _without_speculation(rule: Rule, side: str, one: Unspeculated) -> Outcome:
+def _in_one_state(one: Comparison) -> bool:
+    """Whether both sides speculated, or neither: a ratio of the one to the other holds no rule."""
+    return one.route.endswith(FALLBACK) == one.base.endswith(FALLBACK)
+
+
+def _without_speculation(rule: Rule, lack: _Lack, status: Status) -> Outcome:
+    one = next(iter(lack.sides.values()))
+    neither = len(lack.sides) == 2 and not any(side.kept for side in lack.sides.values())
     return Outcome(
         rule=rule,
         route=one.route,
         tier=one.cell.tier,
         task=one.cell.task,
-        status="fail" if side == _NEW else "cannot tell",
-        why=one.told(side),
+        status=status,
+        why=lack.told() + (": there are no valid measurements on both sides" if neither else ""),
     )
 
 
@@ -230,11 +276,13 @@ def _unmeasured(tier: int | None, sides: Mapping[str, Sequence[Measurement]]) ->
     return "; ".join([f"{tier:,} tokens were {where}", *seen])
 
 
-def _outcome(rule: Rule, cell: Comparison) -> Outcome:
+def _outcome(rule: Rule, cell: Comparison, lack: _Lack | None) -> Outcome:
     status, more, why = _judged(rule, cell)
     told = [why] if why else []
-    if cell.route != plain_route(cell.route):
+    if cell.route.endswith(FALLBACK):
         told.append("both sides ran without their speculation")
+    elif lack is not None:
+        told.append(f"{lack.told()}: left out")
     if cell.output_tokens is not None:
         told.append(f"at {cell.output_tokens:,} output tokens on both sides, since outputs differ")
     if cell.left_out is not None and cell.samples is not None:
