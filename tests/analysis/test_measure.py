@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.analysis.verdicts.timing import repeats_one_piece, times
-from bench.records import Chunks, ClientHealth, Exchange, Samples, Scrape, Speculation, Usage
+from bench.records import (
+    Chunks,
+    ClientHealth,
+    Exchange,
+    RunInfo,
+    Samples,
+    Scrape,
+    ServerFacts,
+    Speculation,
+    Usage,
+)
 
 
 def chunked(
@@ -264,3 +274,22 @@ def test_gauges_that_lag_count_from_their_first_change_on() -> None:
     never = Samples(at_ns=(0,), took_ns=(1,), running=(8.0,), waiting=(2.0,), kv_usage=(0.9,))
     m = measure(exchange(engine="sglang", samples=never, before=before, after=after))
     assert m.running_peak is None and m.absent["running_peak"] == "the gauge was not renewed"
+
+
+def test_a_route_without_speculation_lacks_no_counter_of_drafts() -> None:
+    """vLLM has these counters where it speculates, and only there."""
+    names = ("drafts", "draft_tokens", "accepted_tokens", "acceptance", "acceptance_length")
+    moved = {"before": page(generation_tokens=0.0), "after": page(generation_tokens=64.0)}
+    idle = {"before": page(drafts=0.0, draft_tokens=0.0), "after": page(drafts=0.0, draft_tokens=0.0)}
+    mtp = Speculation(method="mtp", num_speculative_tokens=2)
+
+    def why(pages: dict[str, Scrape], info: RunInfo) -> set[str]:
+        absent = measure(exchange(**pages), info=info).absent
+        return {absent[name] for name in (*names, "acceptance_per_position") if name in absent}
+
+    assert why(moved, run()) == {"no speculation on this route"}
+    assert why(idle, run()) == {"no speculation on this route"}
+    assert why(moved, run(mtp)) == {"the engine does not count it"}
+    # Undeclared, but the server says that it drafts
+    assert why(moved, run(facts=ServerFacts(num_speculative_tokens=2))) == {"the engine does not count it"}
+    assert why({}, run()) == {"no metrics page before the exchange"}

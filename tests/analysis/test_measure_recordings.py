@@ -448,7 +448,7 @@ def test_the_loading_llamacpp_server_was_never_cold_so_its_replay_missed() -> No
     )
     assert salted.verdict.valid and salted.verdict.speculation == "none"
     assert (salted.drafts, salted.acceptance) == (0, None)
-    assert salted.absent["acceptance"] == "nothing was drafted"
+    assert salted.absent["acceptance"] == "no speculation on this route"
     loading = exchange(engine="llamacpp", before=scrape("llamacpp", f"{folder}/metrics_0_before.prom"))
     assert "no metrics before the exchange" in measure(loading).absent["preemptions"]
 
@@ -541,7 +541,7 @@ def test_llamacpp_of_2025_has_no_cached_counter() -> None:
     )
     for m, cached in ((cold, 0), (replay, 200_127)):
         assert m.cached_counter is None and m.cached_usage == m.cached_tokens == cached
-        assert m.drafts is None and m.absent["drafts"] == "the engine does not count it"
+        assert m.drafts is None and m.absent["drafts"] == "no speculation on this route"
         assert m.verdict.valid and m.verdict.reuse == "held"
 
 

@@ -27,6 +27,8 @@ def test_counts_of_a_wave_stand_in_its_window_and_clocks_in_each_request() -> No
     assert (first.ttft_s, second.ttft_s) == (1.0, 1.5)
     assert first.drafts is None and first.absent["acceptance"] == "counted for the wave of 2"
     assert first.absent["kv_usage_peak"] == "counted for the wave of 2"
+    plain = measured([one, two])[0]
+    assert plain.absent["acceptance"] == "no speculation on this route"
     window = first.window
     assert window is not None and window == second.window
     assert (window.prompt_tokens, window.output_tokens) == (2000, 128)

@@ -186,6 +186,7 @@ class Measurer:
             cached=cached,
             counted=drafted,
             expected=expected,
+            speculates=declared is not None or bool(facts.num_speculative_tokens),
         )
         numbers = numbers_of(draft, self._info.id, self._order)
         self._order += counted

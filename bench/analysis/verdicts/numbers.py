@@ -17,6 +17,7 @@ from bench.engines.base import Dialect
 from bench.records import Exchange, Measurement, Scrape, Verdict
 
 _PLACEHOLDER = Verdict(valid=False)
+_NO_SPECULATION = "no speculation on this route"
 _CLOCK_FIELDS = (
     "ttft_s",
     "first_response_s",
@@ -70,6 +71,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     cached: CachedCount
     counted: SpeculationCount
     expected: tuple[int, int] | None
+    speculates: bool = True
+    """The route declares that it drafts, or its server says so."""
 
 
 def numbers_of(draft: Draft, source: str, order: int) -> Measurement:
@@ -141,7 +144,7 @@ def _speculation_fields(draft: Draft, sources: dict[str, str], absent: dict[str,
         source = counted.drafts_source if name == "drafts" else counted.source
         rough = deltas.rough(name) if source == "counters" else None
         if value is None:
-            absent[name] = deltas.absence(name, "the engine does not count it")
+            absent[name] = _uncounted(draft, name, "the engine does not count it")
         elif rough is not None:
             counts[name], absent[name] = None, rough
         else:
@@ -153,16 +156,28 @@ def _speculation_fields(draft: Draft, sources: dict[str, str], absent: dict[str,
     }
     for name, basis in (("acceptance", "draft_tokens"), ("acceptance_length", "drafts")):
         if shares[name] is None:
-            absent[name] = absent.get(basis) or absent.get("accepted_tokens") or "nothing was drafted"
+            absent[name] = absent.get(basis) or absent.get("accepted_tokens") or _none_drafted(draft)
     return {**counts, **shares, "acceptance_per_position": _by_place(draft, drafts, absent)}
+
+
+def _uncounted(draft: Draft, name: str, otherwise: str) -> str:
+    """Why a count of drafts is absent. Engines have these counters where they speculate, and only there."""
+    if draft.speculates:
+        return draft.deltas.absence(name, otherwise)
+    # Of a wave's requests too, whose counters are not split.
+    return _NO_SPECULATION if draft.exchange.wave else draft.deltas.absence(name, _NO_SPECULATION)
+
+
+def _none_drafted(draft: Draft) -> str:
+    return "nothing was drafted" if draft.speculates else _NO_SPECULATION
 
 
 def _by_place(draft: Draft, drafts: int | None, absent: dict[str, str]) -> tuple[float, ...] | None:
     places = draft.counted.per_position
     if not drafts:
-        why = absent.get("drafts") or "nothing was drafted"
+        why = absent.get("drafts") or _none_drafted(draft)
     elif not places:
-        why = draft.deltas.absence(PLACES, "the engine does not count by place in the draft")
+        why = _uncounted(draft, PLACES, "the engine does not count by place in the draft")
     else:
         rough = (draft.deltas.rough(f"{PLACES}.{place}", of=drafts) for place in range(len(places)))
         why = next(filter(None, rough), "")
