@@ -159,7 +159,9 @@ def _of_plots(text: str) -> None:
 
 
 def _say_where(folder: Path, written: list[Path]) -> None:
+    from bench.cli.decide_layout import filled
+
     names = [str(path.relative_to(folder)) for path in written if path.parent == folder]
     plots = len([path for path in written if path.suffix == ".png"])
     more = f", plots/ ({plots})" if plots else ""
-    print(f"\n{folder}: {', '.join(names)}{more}", file=sys.stderr)
+    print("\n" + filled(f"{folder}: {', '.join(names)}{more}"), file=sys.stderr)

@@ -15,7 +15,9 @@ from bench.report.told import Table, Told
 COMPARED = ("ttft_s", "decode_tok_s", "total_s")
 """Quantities that stand in the comparison table."""
 HEAD = ("route", "against", "tier", "condition", "TTFT", "", "decode", "total")
-RIGHT = (2, 5)
+LATER = 5
+"""The column of the TTFT difference."""
+RIGHT = (2, LATER)
 """Columns of numbers."""
 _MEANING: dict[Lacking, str] = {
     "both": "~ no difference found",

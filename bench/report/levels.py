@@ -35,7 +35,12 @@ _SHORT = (
 """Heads of three lines, so that no figure is narrower than its head."""
 _NAMES = {0, 2}
 _GOES = ("waiting", "requests", "queue", "reuse", "waves", "accept")
-"""What a narrow terminal does without, in this order. Percentiles are spreads: they stay."""
+"""What a narrow terminal does without, in this order. Percentiles are spreads: they go last, medians stay."""
+_CHOICES = (
+    *itertools.product((False,), (40, 20, 12, 8), range(len(_GOES) + 1)),
+    *itertools.product((True,), (40, 20, 12, 8, 6), (len(_GOES),)),
+)
+"""Medians alone, longest name, columns gone: from wide to narrow."""
 
 
 def level_table(content: Content) -> Table | None:
@@ -51,17 +56,28 @@ def terminal_levels(content: Content, width: int, prose: int) -> str:
     table = level_table(content)
     if table is None:
         return ""
-    for longest, gone in itertools.product((40, 20, 12, 8), range(len(_GOES) + 1)):
+    for medians, longest, gone in _CHOICES:
         kept = [place for place, head in enumerate(_SHORT) if head[0] not in _GOES[:gone]]
         heads = [[head[line] for head in (_SHORT[place] for place in kept)] for line in range(3)]
-        rows = [[shortened(row[i], longest) if i in _NAMES else row[i] for i in kept] for row in table.rows]
+        heads[1] = [_point(head, medians) for head in heads[1]]
+        rows = [
+            [shortened(row[i], longest) if i in _NAMES else _point(row[i], medians) for i in kept]
+            for row in table.rows
+        ]
         text = aligned([*heads, *rows], {place for place, i in enumerate(kept) if i not in _NAMES}, gap=1)
         if max(map(len, text)) <= width:
             break
     rule = "-" * max(map(len, text))
     reading = "decode p90: nine in ten requests decode at least as fast; all else: see report.md"
+    if medians:
+        reading = "p50: the median; no room for the other percentiles, and more: see report.md"
     note = textwrap.wrap(reading, prose, subsequent_indent="  ")
     return "\n".join(["at several levels of concurrency, in waves:", *text[:3], rule, *text[3:], *note])
+
+
+def _point(text: str, medians: bool) -> str:
+    """`0.0133` of `0.0133/0.0386/0.0489` where there is room for medians alone; other texts as they are."""
+    return text.partition("/")[0] or text if medians else text
 
 
 def concurrency_line(content: Content) -> str:

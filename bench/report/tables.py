@@ -17,11 +17,12 @@ from bench.report.quantities import QUANTITIES, TABLE
 
 WIDTH = 100
 """Columns of a line of prose at most, and of a table where nobody says how wide it may be."""
-TABLE_WIDTH = 80
+TABLE_WIDTH = 50
 """A table is not made for fewer columns than these."""
 NARROWEST = 40
 """Prose is not wrapped narrower."""
 LONGEST_NAME = 60
+SHORTEST_NAME = 6
 SHORT_NAME = 12
 """Names are not cut below this while something else can go."""
 CROSSOVERS_SHOWN = 6
@@ -31,6 +32,8 @@ EXCLUDED_SHOWN = 8
 _DROPPED = ("acceptance_length", "prompt_tokens", "acceptance", "prefix_reuse")
 """Columns that a narrow table does without, in this order, before it does without spreads: the length follows
 from the acceptance, and the prompt is the tier but for a thousandth."""
+_LAST = "total_s"
+"""Goes when spreads have gone: it follows from TTFT, rate and output length."""
 _NAMES_WHOLE = 2
 """So many of them go before names are cut."""
 
@@ -71,7 +74,7 @@ class Fitted(Struct, frozen=True, kw_only=True):
 def performance(table: Grid, width: int = WIDTH) -> Fitted:
     """The performance table alone; narrower variants are tried until one fits.
 
-    Columns that others imply go first, then names are cut, then other columns go; spreads go last.
+    Columns that others imply go first, then names are cut, then other columns go, spreads, and total last.
     """
     if not table.rows:
         return Fitted(text="nothing measured yet")
@@ -86,7 +89,7 @@ def performance(table: Grid, width: int = WIDTH) -> Fitted:
         cut = longest - (_widest(text) - width)
         if cut >= min(SHORT_NAME, longest):
             break
-    text = _render(table, dropped, spreads, 1, max(6, cut))
+    text = _render(table, dropped, spreads, 1, max(SHORTEST_NAME, cut))
     return Fitted(text=text, dropped=dropped, spreads=spreads)
 
 
@@ -95,6 +98,7 @@ def _narrow() -> Iterator[tuple[tuple[str, ...], bool]]:
     for spreads in (True, False):
         for gone in range(_NAMES_WHOLE, len(_DROPPED) + 1):
             yield _DROPPED[:gone], spreads
+    yield (*_DROPPED, _LAST), False
 
 
 def comparison(content: Content, width: int = WIDTH, prose: int = WIDTH) -> str:
@@ -105,17 +109,24 @@ def comparison(content: Content, width: int = WIDTH, prose: int = WIDTH) -> str:
     several = len({row[1] for row in rows}) > 1
     kept = [i for i in compared.filled(rows) if i != 1 or several]
     text: list[str] = []
-    for name, spreads in ((40, True), (20, True), (12, True), (40, False), (20, False), (12, False)):
-        lines = [[_fitted(row[i], i, name, spreads) for i in kept] for row in [compared.HEAD, *rows]]
-        text = aligned(lines, {place for place, i in enumerate(kept) if i in compared.RIGHT})
+    for gap, name, spreads in ((2, 40, True), (2, 20, True), (2, 12, True), *_LEAN):
+        shown = [i for i in kept if gap > 1 or i != compared.LATER]
+        lines = [[_fitted(row[i], i, name, spreads) for i in shown] for row in [compared.HEAD, *rows]]
+        text = aligned(lines, {place for place, i in enumerate(shown) if i in compared.RIGHT}, gap)
         if max(map(len, text)) + 2 <= width:
             break
     note = compared.note_of(content)
     if not spreads:
-        note = note.replace("with their spread", "(no room for their spread: see report.md)")
+        lacks = "spread" if shown == kept else "spread and for the difference of TTFT"
+        note = note.replace("with their spread", f"(no room for their {lacks}: see report.md)")
     against = "" if several else f" with {rows[0][1]}"
-    shown = "\n  ".join([f"compared{against}:", *text])
-    return f"{shown}\n{_wrap('  ' + note, prose, '  ')}"
+    shown_text = "\n  ".join([f"compared{against}:", *text])
+    return f"{shown_text}\n{_wrap('  ' + note, prose, '  ')}"
+
+
+_LEAN = ((2, 40, False), (2, 20, False), (2, 12, False), (1, 12, False), (1, SHORTEST_NAME, False))
+"""Gap, longest name, spreads: the comparison where there is no room for spreads; with a gap of one blank it
+does without the difference of TTFT, too."""
 
 
 def _fitted(cell: str, column: int, name: int, spreads: bool) -> str:

@@ -30,7 +30,7 @@ def call(*words: str | Path) -> tuple[str, str]:
 def test_the_table_goes_to_stdout_and_the_files_are_named_on_stderr(run: Path) -> None:
     out, err = call(run, "--no-plots")
     assert out.startswith("route ") and "compared with target-only" in out
-    assert f"{run}: report.md, measurements.csv, summary.json" in err
+    assert f"{run}: report.md, measurements.csv, summary.json" in " ".join(err.split())
     assert (run / "report.html").exists()
 
 

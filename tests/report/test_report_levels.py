@@ -137,6 +137,17 @@ def test_the_terminal_table_fits_and_keeps_its_percentiles(width: int) -> None:
     assert "1,234/1,234/1,234" in row and "81.0/10.0" in row
 
 
+def test_a_narrow_terminal_gets_medians_alone_and_is_told_so() -> None:
+    lines = terminal_levels(mixed(*waves(4.0, 5.0)), 50, 50).splitlines()
+    assert max(map(len, lines)) <= 50
+    assert lines[1].split() == ["route", "tier", "condition", "at", "out", "TTFT", "decode"]
+    assert lines[2].split() == ["once", "p50", "p50"] and lines[3].split() == ["tok", "tok/s", "s", "tok/s"]
+    assert "/" not in lines[5] and len(lines[5].split()) == 7
+    assert " ".join(" ".join(lines[-2:]).split()).endswith(
+        "no room for the other percentiles, and more: see report.md"
+    )
+
+
 def test_a_usual_level_keeps_its_names_at_eighty_columns() -> None:
     lines = terminal_levels(mixed(*waves(4.0, 5.0)), 80, 80).splitlines()
     assert max(map(len, lines)) <= 80

@@ -97,7 +97,25 @@ def test_prose_is_wrapped_at_the_width_of_the_terminal_and_tables_are_not() -> N
     prose = text[text.index("medians of valid trials") : text.index("compared with")]
     prose += text[text.index("ratios of medians") :]
     assert max(map(len, prose.splitlines())) <= 40
-    assert 40 < max(map(len, text.splitlines())) <= 80
+    assert 40 < max(map(len, text.splitlines())) <= 50
+
+
+@pytest.mark.parametrize("width", [50, 60, 70])
+def test_a_narrow_terminal_gets_tables_of_its_own_width(width: int) -> None:
+    text = terminal(samples.content(), width)
+    assert max(map(len, text.splitlines())) <= width
+    head, *_, first = text.partition("\n\n")[0].splitlines()[:4]
+    assert head.split()[:5] == ["route", "tier", "condition", "TTFT", "decode"]
+    assert ("total" in head.split()) == (width > 50)
+    assert first.split()[:2] == ["mtp4", "6,316"]
+
+
+def test_what_a_narrow_terminal_lacks_is_said() -> None:
+    told = " ".join(terminal(samples.content(), 50).split())
+    assert "no room for spreads: see report.md" in told
+    assert "no room for length, prompt, accept, reuse, total: see report.md" in told
+    assert "(no room for their spread and for the difference of TTFT: see report.md)" in told
+    assert "+146 s" not in told and "+146 s" in terminal(samples.content(), 80)
 
 
 def test_ratios_without_room_for_their_spread_do_not_promise_it() -> None:
