@@ -157,6 +157,9 @@ class Crossover(Struct, frozen=True, kw_only=True):
     says so and contexts that long were measured; `None`: not known to end."""
     until_low: float | None = None
     until_high: float | None = None
+    may_end: float | None = None
+    """Where by the point estimate the lead ends, an end of the spread of that place being open: nothing is
+    claimed beyond it, and `until` is `None`."""
     samples: tuple[int, int]
     """Prompt texts of `route` and of `base`."""
     trials: tuple[int, int] | None = None

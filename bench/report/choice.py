@@ -48,7 +48,8 @@ def spans(found: Sequence[Crossover], routes: Sequence[str]) -> list[Span]:
     present = [name for name in routes if any(name in {one.route, one.base} for one in found)]
     borders: dict[float, Crossover | None] = {1.0: None}
     borders |= {one.output_tokens: one for one in found if one.output_tokens is not None and _meets(one)}
-    borders |= {one.until: one for one in found if one.until is not None}
+    ends = [(end, one) for one in found for end in (one.until, one.may_end)]
+    borders |= {end: one for end, one in ends if end is not None}
     partly = [(end, one) for one in found if one.ahead for end in (one.ahead_from, one.ahead_to)]
     borders |= {end: one for end, one in partly if end is not None and end > 1}
     starts = sorted(borders)
@@ -74,6 +75,8 @@ def _beaten(name: str, found: Iterable[Crossover], output: float) -> bool:
 
 def _winner(one: Crossover, output: float) -> str | None:
     """The faster of a pair at an output length; `None` where that is undecided."""
+    if one.may_end is not None and output > one.may_end:
+        return None
     lead_is_lost = one.until is not None and output > one.until
     if one.status in ("always", "never"):
         return one.route if (one.status == "always") != lead_is_lost else one.base
@@ -216,6 +219,8 @@ def _border(span: Span) -> str:
         return ""
     if span.start == one.until:
         return tokens(span.start) + ending(one)
+    if span.start == one.may_end:
+        return f"perhaps {tokens(span.start)}"
     if one.status == "undecided":
         return ("at most " if one.ahead_from == span.start else "at least ") + tokens(span.start)
     text, inside = tokens(one.output_tokens or 0), []

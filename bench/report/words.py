@@ -86,8 +86,8 @@ def crossover_line(one: Crossover, several_tasks: bool = False) -> str:
     if one.status in ("always", "never"):
         order = "faster" if one.status == "always" else "slower"
         lengths = "at every output length"
-        if one.until is not None:
-            lengths = f"up to {tokens(one.until)} output tokens{ending(one)}"
+        if until := _until(one):
+            lengths = f"up to {until} output tokens{ending(one)}"
         return f"{head}{order} {lengths}{_claimed(one)}"
     if one.status == "undecided" or one.output_tokens is None:
         seen = f"; the best guess is {tokens(one.output_tokens)}" if one.output_tokens is not None else ""
@@ -109,11 +109,18 @@ def crossover_line(one: Crossover, several_tasks: bool = False) -> str:
     else:
         spread = " (a single text: no spread)"
     end = ""
-    if one.until is not None:
-        end = f" to {tokens(one.until)}" if one.wins == "above" else f" and from {tokens(one.until)} on"
+    if until := _until(one):
+        end = f" to {until}" if one.wins == "above" else f" and from {until} on"
         end += ending(one)
     where = f"{side} {tokens(one.output_tokens)} output tokens{spread}{end}"
     return head + f"faster {where}{_reach(one)}" + _basis(one)
+
+
+def _until(one: Crossover) -> str:
+    """Where a lead ends, or may end; empty: nowhere."""
+    if one.until is not None:
+        return tokens(one.until)
+    return "" if one.may_end is None else f"perhaps {tokens(one.may_end)}"
 
 
 def ending(one: Crossover) -> str:
@@ -138,11 +145,8 @@ def _reach(one: Crossover) -> str:
 def _partly(one: Crossover) -> str:
     """Where an undecided pair is decided all the same."""
     if one.ahead_from is not None:
-        end = (
-            " output tokens on"
-            if one.until is None
-            else f" to {tokens(one.until)} output tokens{ending(one)}"
-        )
+        until = _until(one)
+        end = f" to {until} output tokens{ending(one)}" if until else " output tokens on"
         return f"; from at most {tokens(one.ahead_from)}{end} {one.ahead} is faster"
     return f"; up to {tokens(one.ahead_to)} output tokens {one.ahead} is faster" if one.ahead_to else ""
 

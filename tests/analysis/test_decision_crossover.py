@@ -129,7 +129,7 @@ def test_json_has_exactly_the_promised_fields_and_no_nan() -> None:
     assert list(found[0]) == [
         "route", "base", "tier", "condition", "status", "wins", "output_tokens", "low", "high", "spread",
         "extrapolation", "samples", "trials", "task", "reused_tokens", "measured", "basis", "line_tokens",
-        "until", "until_low", "until_high", "ahead", "ahead_from", "ahead_to", "warnings",
+        "until", "until_low", "until_high", "may_end", "ahead", "ahead_from", "ahead_to", "warnings",
     ]  # fmt: skip
     assert json.loads(json.dumps(found, allow_nan=False))[0]["samples"] == [1, 1]
 

@@ -35,7 +35,7 @@ BENT = 0.1
 JSON_FIELDS = (
     "route", "base", "tier", "condition", "status", "wins", "output_tokens", "low", "high", "spread",
     "extrapolation", "samples", "trials", "task", "reused_tokens", "measured", "basis", "line_tokens",
-    "until", "until_low", "until_high", "ahead", "ahead_from", "ahead_to", "warnings",
+    "until", "until_low", "until_high", "may_end", "ahead", "ahead_from", "ahead_to", "warnings",
 )  # fmt: skip
 
 

@@ -128,20 +128,18 @@ def _crossed(one: Crossover, tasks: bool) -> str | None:
 def _throughout(one: Crossover, where: str) -> str:
     """An order that holds for every output length, or up to where it ends."""
     lengths = "at every output length"
-    if one.until is not None:
-        lengths = (
-            f"{'up to' if one.status == 'always' else 'beyond'} about {_rounded(one.until)} output tokens"
-        )
+    if (until := _until(one, "about ")) is not None:
+        lengths = f"{'up to' if one.status == 'always' else 'beyond'} {until} output tokens"
     seen = hedge(*one.samples, trials=one.trials)
     return f"{one.route} beats {one.base} {lengths} {where}" + (f", {seen}" if seen else "")
 
 
 def _lengths(one: Crossover, met: float) -> str:
     """The output lengths for which a route wins."""
-    until = None if one.until is None else _rounded(one.until)
+    until = _until(one)
     at_once = _at_once(one)
     if one.wins == "above" and at_once:
-        return "from the second output token " + ("on" if until is None else f"up to about {until}")
+        return "from the second output token " + ("on" if until is None else f"up to {_until(one, 'about ')}")
     if one.wins == "above" and until is not None:
         return f"from about {_rounded(met)} to {until} output tokens"
     if one.wins == "above":
@@ -150,6 +148,13 @@ def _lengths(one: Crossover, met: float) -> str:
     if at_once:
         return f"{'for' if again else 'only for'} a single output token{again}"
     return f"below about {_rounded(met)} output tokens{again}"
+
+
+def _until(one: Crossover, about: str = "") -> str | None:
+    """Where a lead ends, or may end; `None`: nowhere."""
+    if one.until is not None:
+        return about + _rounded(one.until)
+    return None if one.may_end is None else f"perhaps {_rounded(one.may_end)}"
 
 
 def _at_once(one: Crossover) -> bool:
@@ -180,7 +185,8 @@ def _partly(one: Crossover, where: str) -> str:
     """Where an undecided pair is decided all the same."""
     other = one.base if one.ahead == one.route else one.route
     if one.ahead_from is not None:
-        end = "output tokens on" if one.until is None else f"to {_rounded(one.until)} output tokens"
+        until = _until(one)
+        end = "output tokens on" if until is None else f"to {until} output tokens"
         part = f"from at most {_rounded(one.ahead_from)} {end}"
     else:
         part = f"up to {_rounded(one.ahead_to or 0.0)} output tokens at least"

@@ -92,20 +92,27 @@ def of_gaps(grid: Floats, gaps: Floats, *, ahead: int, known: float = np.inf) ->
 def with_end(one: Crossover, until: Estimate | None, known: float) -> Crossover:
     """Adds where the lead of a pair ends again, if it does so over the whole spread of that place.
 
-    Beyond `known`, the output tokens up to which contexts were measured, it is no fact: a warning says so.
+    Where an end of its spread is open, the lead may end there (`may_end`), which a warning says, too. Beyond
+    `known`, the output tokens up to which contexts were measured, it is no fact: there is a warning alone.
     """
-    if until is None or (until.spread is not None and until.high is None):
+    if until is None or (until.spread is None and until.value > known):
         return one
-    if until.value <= known:
-        return structs.replace(one, until=until.value, until_low=until.low, until_high=until.high)
-    if until.spread is None:
-        return one
-    other = one.base if leader(one) == one.route else one.route
-    told = (
-        f"by the laws {other} would be faster{' again' if one.wins else ''} from about {until.value:,.0f} "
-        "output tokens on, behind more context than any that was measured"
-    )
-    return structs.replace(one, warnings=(*one.warnings, told))
+    is_open = until.spread is not None and (until.low is None or until.high is None)
+    place = f"from about {until.value:,.0f} output tokens on"
+    unsure = "the spread of that place is open"
+    lead = leader(one)
+    if until.value > known:
+        other = one.base if lead == one.route else one.route
+        told = (
+            f"by the laws {other} would be faster{' again' if one.wins else ''} {place}, "
+            "behind more context than any that was measured"
+        )
+        told += f": {unsure}" if is_open else ""
+        return structs.replace(one, warnings=(*one.warnings, told))
+    if is_open:
+        told = f"the lead of {lead} may end {place}: {unsure}"
+        return structs.replace(one, may_end=until.value, warnings=(*one.warnings, told))
+    return structs.replace(one, until=until.value, until_low=until.low, until_high=until.high)
 
 
 def _filled(signs: Floats) -> Floats:
