@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from bench.analysis.decisions.agreement import Parted, parted
 from bench.analysis.decisions.reused import Reuse
 from bench.analysis.decisions.verified import Verified
 from bench.analysis.statistics.answers import Answers, Equivalence, NeedleScore
+from bench.analysis.statistics.cells import plain_route
 from bench.analysis.statistics.curves import Curves
 from bench.records import (
     Chat,
@@ -24,7 +26,7 @@ from bench.records import (
 )
 from bench.report.detail import Detail
 from bench.report.gaps import GapCounts
-from bench.report.labels import Labels, labelled_routes, labels_of, under_labels
+from bench.report.labels import Labels, labelled_routes, labels_for, labels_of, under_labels
 from bench.report.run_pass import Run, RunPass
 
 if TYPE_CHECKING:
@@ -108,6 +110,11 @@ class Content(Struct, frozen=True, kw_only=True, dict=True):
         from bench.analysis.statistics.decode import fit
 
         return fit(self.measurements)
+
+    @cached_property
+    def parted(self) -> tuple[Parted, ...]:
+        """The measured crossovers that the winner map contradicts."""
+        return parted(self.measurements, self.crossovers)
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -218,7 +225,9 @@ def assemble(
         comparisons=_comparisons(measurements, base),
         crossovers=_crossovers(measurements, curves),
         reuse=reuse,
-        reused=reused_crossovers(measurements, reuse) if reuse is not None else (),
+        reused=reused_crossovers(measurements, reuse, blocks=_blocks(runs, found))
+        if reuse is not None
+        else (),
         details=details,
         gaps=gaps or {},
         base=base,
@@ -248,6 +257,18 @@ def _crossovers(measurements: Sequence[Measurement], curves: Curves | None) -> t
         return ()
     found = one_way(crossovers(measurements, curves=curves))
     return tuple(sorted(found, key=lambda one: (one.task, one.tier, one.condition)))
+
+
+def _blocks(runs: Sequence[Run], measurements: Sequence[Measurement]) -> dict[str, int]:
+    """Tokens of a cache block by route, under its labels, where the server told."""
+    labels = labels_of(measurements)
+    return {
+        plain_route(label): facts.block_size
+        for run in runs
+        for route, facts in run.info.facts.items()
+        if facts.block_size
+        for label in labels_for(labels, run.info, route)
+    }
 
 
 def _several(measurements: Sequence[Measurement]) -> bool:

@@ -18,14 +18,17 @@ from bench.analysis.decisions.winner import winner_map as compute
 from bench.report import style
 from bench.report.content import Content
 from bench.report.figures import log_axis, short
-from bench.report.reused import panel_title
+from bench.report.winner_told import ALL_PALE, panel_title
+from bench.report.words import laws
 
 _CELLS = 60  # colour cells on each axis: fine enough for a column, small enough for a page
+_FULL, _PALE = 0.75, 0.35
+"""Opacity of what is certain, and of what is not."""
 
 
 def winner_map(content: Content) -> Figure | None:
-    """Maps for cold prompts, for the cached part that was asked about, and for the reuse of replays that
-    hit; `None` without laws."""
+    """Maps for cold prompts, for the cached part that was asked about, and for replays that hit; `None`
+    without laws."""
     if len({one.route for one in content.measurements}) < 2:
         return None
     maps = [compute(content.measurements)]
@@ -34,7 +37,7 @@ def winner_map(content: Content) -> Figure | None:
         maps.append(compute(content.measurements, reused_share=part, reused_tokens=count))
     share = replayed_share(content.measurements)
     if share is not None and share > 0.05:
-        maps.append(compute(content.measurements, reused_share=share))
+        maps.append(compute(content.measurements, replays=True))
     drawn = [one for one in maps if not isinstance(one, str)]
     if not drawn:
         return None
@@ -54,7 +57,7 @@ def _panel(axis: Axes, one: WinnerMap, content: Content) -> None:
     prompts, outputs = one.prompts[rows], one.outputs[columns]
     cut = np.ix_(rows, columns)
     # Pale where the spreads of the two fastest reach each other, or are unknown.
-    options: dict[str, Any] = {"alpha": np.where(one.certain[cut].T, 0.75, 0.35)}
+    options: dict[str, Any] = {"alpha": np.where(one.certain[cut].T, _FULL, _PALE)}
     axis.pcolormesh(
         prompts,
         outputs,
@@ -78,8 +81,7 @@ def _panel(axis: Axes, one: WinnerMap, content: Content) -> None:
     axis.yaxis.set_major_formatter(short)
     axis.grid(visible=False)
     axis.set_xlabel("prompt tokens")
-    by_law = "" if one.measured else ", by law"
-    axis.set_title(panel_title(one.reused_share, one.reused_tokens) + by_law)
+    axis.set_title(panel_title(one))
 
 
 def stretches(one: WinnerMap) -> Iterator[list[tuple[float, float]]]:
@@ -96,12 +98,17 @@ def _legend(figure: Figure, maps: list[WinnerMap], content: Content) -> None:
     look = style.looks(content.routes)
     winners = {one.routes[index] for one in maps for index in np.unique(one.winner)}
     handles: list[Any] = [
-        Patch(color=look[route].color, alpha=0.75, linewidth=0, label=style.named(route))
+        Patch(color=look[route].color, alpha=_FULL, linewidth=0, label=style.named(route))
         for route in content.routes
         if route in winners
     ]
     if any(one.boundary for one in maps):
         handles.append(Line2D([], [], color=style.INK, linewidth=1.2, label="crossover"))
-    handles.append(Patch(facecolor="none", edgecolor=style.NOTE, hatch="////", label="not measured"))
+    if not all(one.certain.all() for one in maps):
+        handles.append(Patch(color=style.NOTE, alpha=_PALE, linewidth=0, label="pale: not certain"))
+    handles.append(Patch(facecolor="none", edgecolor=style.NOTE, hatch="////", label="beyond the measured"))
     handles.append(Line2D([], [], linestyle="", marker="o", markersize=4, color=style.INK, label="measured"))
-    style.legend(figure, handles)
+    two_tiers = any(len(law.tiers) < 3 for law in laws(content))
+    style.legend(
+        figure, handles, ALL_PALE if two_tiers and not any(one.certain.any() for one in maps) else ""
+    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
-from bench.report import answers, compared, markdown, reused, sources, words
+from bench.report import answers, compared, markdown, reused, sources, winner_told, words
 from bench.report.chats import chat_table
 from bench.report.choice import choices, said, why
 from bench.report.conditions import client_table
@@ -114,6 +114,7 @@ def _setting(content: Content) -> dict[str, Any]:
             *(Told(visible(note, 1000), sources.NOTE) for run in content.runs for note in run.info.notes),
             *difference_lines(content),
             *words.cell_warnings(content),
+            *winner_told.parted_lines(content),
             *words.warning_lines(content),
         ],
     }

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Collection, Iterable, Sequence
 
 from bench.records import Measurement
-from bench.report import answers, compared, reused, sources, words
+from bench.report import answers, compared, reused, sources, winner_told, words
 from bench.report.chats import chat_table
 from bench.report.choice import choice_table
 from bench.report.conditions import client_table
@@ -34,6 +34,7 @@ PICTURES = (
     ("total_latency", "Total latency over output tokens"),
     ("ttft", "TTFT over prompt length"),
     ("decode", "Decode rate over prompt length"),
+    ("winner_map", winner_told.TITLE),
 )
 
 
@@ -50,7 +51,7 @@ def render(content: Content, pictures: Iterable[str] = ()) -> str:
             "Crossover",
             _listed([*words.crossover_lines(content), *words.verified_lines(content)], "crossover"),
         ),
-        _reused(content, list(pictures)),
+        _reused(content),
         sections_of(
             compared.table_of(content),
             acceptance_table(content),
@@ -59,7 +60,7 @@ def render(content: Content, pictures: Iterable[str] = ()) -> str:
         ),
         section("Prefix reuse of replays", words.join(_safe(words.reuse_lines(content)))),
         sections_of(law_table(content)),
-        _pictures(list(pictures)),
+        _pictures(content, list(pictures)),
         section("Setting", setting_table(content)),
         words.join(_safe(difference_lines(content))),
         section("Tasks", words.join(_safe(answers.task_lines(content)))),
@@ -150,17 +151,12 @@ def _listed(lines: Sequence[str], key: str) -> str:
     return words.join(_safe(lines)) + f"\n\n{safe(f'{definition} Witness: {witness}.', 1000)}"
 
 
-def _reused(content: Content, pictures: Sequence[str]) -> str:
-    """Crossovers and the winner map for a chosen cached part of the prompt."""
+def _reused(content: Content) -> str:
+    """Crossovers for a chosen cached part of the prompt."""
     if content.reuse is None:
         return ""
-    maps = [
-        f"![Which route is fastest](plots/{name}.png)"
-        for name in pictures
-        if name.partition("-")[0] == "winner_map"
-    ]
-    parts = [words.join(_safe(reused.reused_lines(content))), safe(reused.NOTE, 1000), *maps]
-    return section(reused.title(content.reuse), "\n\n".join(parts))
+    lines = words.join(_safe(reused.reused_lines(content)))
+    return section(reused.title(content.reuse), f"{lines}\n\n{safe(reused.NOTE, 1000)}")
 
 
 def _cell(value: Value) -> str:
@@ -168,18 +164,29 @@ def _cell(value: Value) -> str:
     return value.text + mark + (f" {value.spread.replace('<', '&lt;')}" if value.spread else "")
 
 
-def _pictures(names: Sequence[str]) -> str:
-    return "\n\n".join(
-        f"![{title}](plots/{name}.png)"
+def _pictures(content: Content, names: Sequence[str]) -> str:
+    """The plots that answer the questions; below the winner map, how it is to be read."""
+    shown = [
+        (picture, f"![{title}](plots/{name}.png)")
         for picture, title in PICTURES
         for name in names
         if name.partition("-")[0] == picture
-    )
+    ]
+    mapped = any(picture == "winner_map" for picture, _ in shown)
+    texts = [line for _, line in shown] + ([safe(winner_told.caption(content), 2000)] if mapped else [])
+    return "\n\n".join(texts)
 
 
 def _warnings(content: Content) -> list[str]:
     notes = [note for run in content.runs for note in run.info.notes]
-    return _safe([*notes, *words.warning_lines(content), *words.cell_warnings(content)]) or ["None."]
+    return _safe(
+        [
+            *notes,
+            *words.warning_lines(content),
+            *words.cell_warnings(content),
+            *winner_told.parted_lines(content),
+        ]
+    ) or ["None."]
 
 
 def _excluded(content: Content) -> list[str]:

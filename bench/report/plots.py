@@ -9,12 +9,11 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from msgspec import structs
 
-from bench.report import figures, figures_more, figures_time, figures_winner, style
+from bench.report import figures, figures_more, figures_time, figures_winner, style, winner_told
 from bench.report.content import Content
 from bench.report.escape import visible
 from bench.report.painter import Plot
 from bench.report.shown import valid_of
-from bench.report.words import laws
 
 Drawing = Callable[[Content], Figure | None]
 
@@ -30,9 +29,8 @@ PLOTS: dict[str, tuple[str, str, Drawing]] = {
         figures.total_latency,
     ),
     "winner_map": (
-        "Which route is fastest",
-        "Colour: the fastest route for a prompt and an output. Pale: not certain by the "
-        "scatter of the trials; hatched: not measured.",
+        winner_told.TITLE,
+        winner_told.CAPTION,
         figures_winner.winner_map,
     ),
     "ttft": (
@@ -91,7 +89,7 @@ def draw(content: Content) -> list[Plot]:
     found = []
     with style.drawing():
         for name, (title, general, function) in PLOTS.items():
-            caption = general + _caveat(name, content)
+            caption = _caption(name, general, content)
             if len(tasks) < 2:
                 found.append(_plot(name, title, caption, function(content)))
             elif name not in BY_TASK:
@@ -100,18 +98,20 @@ def draw(content: Content) -> list[Plot]:
                 for task, short in zip(tasks, _file_names(tasks), strict=True):
                     if task in tasks[:TASKS_DRAWN]:
                         label = visible(task, 60)
-                        figure = function(of_task(content, task))
+                        part = of_task(content, task)
+                        caption = _caption(name, general, part)
+                        figure = function(part)
                         found.append(_plot(f"{name}-{short}", f"{title}: {label}", caption, figure, label))
     return [plot for plot in found if plot is not None]
 
 
-def _caveat(name: str, content: Content) -> str:
-    """What the caption of a plot adds for this content."""
+def _caption(name: str, general: str, content: Content) -> str:
+    """How to read a plot of this content."""
+    if name == "winner_map":
+        return winner_told.caption(content)
     if name in {"ttft", "decode"} and any(one.replay > 1 for one in valid_of(content)):
-        return " First and later replays together, but for first ones that missed."
-    if name == "winner_map" and any(len(law.tiers) < 3 for law in laws(content)):
-        return " A law through two tiers has no spread: nothing is certain by it."
-    return ""
+        return f"{general} First and later replays together, but for first ones that missed."
+    return general
 
 
 def of_task(content: Content, task: str) -> Content:

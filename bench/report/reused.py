@@ -40,10 +40,3 @@ def reused_lines(content: Content) -> list[str]:
         lines.append(Told(line, sources.crossover(one)))
     fitted = sources.derived("prefill")
     return lines + [Told(f"{', '.join(routes)}: {what}", fitted) for what, routes in lacking.items()]
-
-
-def panel_title(share: float, tokens: int | None) -> str:
-    """Of a winner map: `cold`, `75% reused`."""
-    if not share and not tokens:
-        return "cold"
-    return f"{share * 100:.3g}% reused" if tokens is None else f"{tokens:,} tok reused"

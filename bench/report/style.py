@@ -113,14 +113,20 @@ _LEGEND = 96
 _HANDLE = 8
 
 
-def legend(figure: Figure, handles: Sequence[Any]) -> None:
-    """A legend below the figure, in as many columns as fit its width."""
+def legend(figure: Figure, handles: Sequence[Any], note: str = "") -> None:
+    """A legend below the figure, in as many columns as fit its width, under a line on how to read it."""
     widths = [len(handle.get_label()) + _HANDLE for handle in handles]
     columns = len(widths)
     # matplotlib fills column by column
     while columns > 1 and sum(_columns(widths, columns)) > _LEGEND:
         columns -= 1
-    figure.legend(handles=list(handles), loc="outside lower center", ncols=max(1, columns))
+    figure.legend(
+        handles=list(handles),
+        loc="outside lower center",
+        ncols=max(1, columns),
+        title=note or None,
+        title_fontsize=8,
+    )
 
 
 def _columns(widths: Sequence[int], columns: int) -> list[int]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from bench.report import compared, reused, words
+from bench.report import compared, reused, winner_told, words
 from bench.report.aligned import aligned, shortened
 from bench.report.chats import chat_lines
 from bench.report.content import Content
@@ -139,7 +139,7 @@ def _fitted(cell: str, column: int, name: int, spreads: bool) -> str:
 def look_at(content: Content) -> list[str]:
     """What a reader should look at first: trust before speed."""
     lines = [f"{text} ({count} x)" for text, count in words.warnings(content)[:6]]
-    lines += words.cell_warnings(content)[:6]
+    lines += words.cell_warnings(content)[:6] + winner_told.parted_lines(content)[:2]
     for run in content.runs:
         lines.append(words.state_line(run, content.everything))
         harness = words.harness_line(run)

@@ -43,8 +43,8 @@ def titles(content: Content) -> list[str]:
 def test_a_chosen_share_has_its_own_section_in_every_text() -> None:
     content = study(Reuse(share=0.75))
     lines = reused_lines(content)
-    assert len(lines) == 7  # three pairs at two tiers, and what no replay had cached
-    assert lines[-1].endswith(": replays reused 0 tokens at most: 4,737 were never measured")
+    assert len(lines) == 9  # three pairs at two tiers, what no replay had cached, and two broken blocks
+    assert lines[6].endswith(": replays reused 0 tokens at most: 4,737 were never measured")
     assert lines[0].startswith("6,316 tokens, 4,737 of them cached: mtp4 against mtp2: faster from ")
     texts = markdown.render(content, ["winner_map"]), html.render(content), tables.terminal(content)
     for text in texts:
@@ -66,7 +66,8 @@ def test_without_a_chosen_part_nothing_is_added() -> None:
 def test_the_figures_are_those_of_the_crossover_command() -> None:
     reuse = Reuse(tokens=5_000)
     content = study(reuse)
-    expected = one_way(reuse_crossovers(samples.measurements(), reuse))
+    blocks = dict.fromkeys(samples.ROUTES, 1_616)
+    expected = one_way(reuse_crossovers(samples.measurements(), reuse, blocks=blocks))
     assert sorted(content.reused, key=str) == sorted(expected, key=str)
     data = json.loads(export.summary_json(content))["reused_crossovers"]
     assert [one["reused_tokens"] for one in data] == [5_000] * 6
@@ -74,9 +75,36 @@ def test_the_figures_are_those_of_the_crossover_command() -> None:
     assert "Crossover with 5,000 prompt tokens cached" in markdown.render(content)
 
 
+def test_a_part_that_is_no_whole_blocks_is_named_as_the_crossover_command_names_it() -> None:
+    lines = reused_lines(study(Reuse(share=0.75)))
+    said = "mtp4, mtp2, target-only: 4,737 tokens are no whole blocks of 1,616: it would reuse 3,232"
+    assert said in lines  # three routes, a block of 1,616 each: 4,737 // 1,616 is 2
+    assert not [line for line in reused_lines(study(Reuse(tokens=3_232))) if "whole blocks" in line]
+
+
+def test_the_map_of_replays_is_what_was_measured_and_says_so() -> None:
+    """Each route reuses a part of its own: of none of them, the median of all would be true."""
+    reused = {"mtp4": 0.60, "mtp2": 0.75, "target-only": 0.90}
+    found = tuple(
+        msgspec.structs.replace(
+            one, prefix_reuse=reused[one.route], cached_tokens=round(reused[one.route] * one.tier)
+        )
+        if one.condition == "replay"
+        else one
+        for one in samples.measurements()
+    )
+    content = study(Reuse(share=0.75), found)
+    assert titles(content) == ["cold", "75% reused, by law", "replays, as measured"]
+    with style.drawing():
+        figure = figures_winner.winner_map(content)
+    assert figure is not None
+    dots = [[line for line in axis.lines if line.get_marker() == "o"] for axis in figure.axes]
+    assert list(map(len, dots)) == [1, 0, 1]  # 75% was measured on one route alone
+
+
 def test_the_map_of_a_share_that_was_not_measured_says_that_it_is_the_laws() -> None:
     assert titles(study(Reuse(share=0.75))) == ["cold", "75% reused, by law"]
-    assert titles(study(Reuse(tokens=200_000))) == ["cold", "200,000 tok reused, by law"]
+    assert titles(study(Reuse(tokens=200_000))) == ["cold", "200,000 cached, by law"]
 
 
 def test_a_report_of_one_task_keeps_only_its_crossovers() -> None:

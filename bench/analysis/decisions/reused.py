@@ -61,12 +61,14 @@ def parse_reuse(text: str) -> Reuse:
     raise SuiteError(f"--reused {text[:40]!r}: give cached tokens (120000), or a share from 0% to below 100%")
 
 
-def reused_crossovers(measurements: Iterable[Measurement], reuse: Reuse) -> tuple[Crossover, ...]:
-    """One a pair and tier, by task and tier: what a report shows.
+def reused_crossovers(
+    measurements: Iterable[Measurement], reuse: Reuse, *, blocks: Mapping[str, int] | None = None
+) -> tuple[Crossover, ...]:
+    """One a pair and tier, by task and tier: what a report shows. `blocks` as in `reuse_crossovers`.
 
     Raises `SuiteError` where no pair of routes has the laws, or no prompt is longer than its cached part.
     """
-    found = one_way(reuse_crossovers(measurements, reuse))
+    found = one_way(reuse_crossovers(measurements, reuse, blocks=blocks))
     if any(one.ttft_difference_s is not None for one in found):
         return tuple(sorted(found, key=lambda one: (one.task, one.tier)))
     why = "; ".join(dict.fromkeys(text for one in found for text in one.warnings))
@@ -147,10 +149,16 @@ def _unseen(route: str, cached: int, rows: Sequence[Measurement], block: int | N
     most = max((count for count in counts if count is not None), default=None)
     if most is not None and cached > most:
         found.append(f"{route}: replays reused {most:,} tokens at most: {cached:,} were never measured")
-    if block and cached % block:
-        whole = cached // block * block
-        found.append(f"{route}: {cached:,} tokens are no whole blocks of {block:,}: it would reuse {whole:,}")
-    return found
+    broken = no_whole_blocks(cached, block)
+    return [*found, f"{route}: {broken}"] if broken else found
+
+
+def no_whole_blocks(cached: int, block: int | None) -> str | None:
+    """What a server would reuse of a cached part that is no whole blocks; `None`: it is, or none is known."""
+    if not block or not cached % block:
+        return None
+    whole = cached // block * block
+    return f"{cached:,} tokens are no whole blocks of {block:,}: it would reuse {whole:,}"
 
 
 def _noted(one: Crossover, unseen: Mapping[str, Sequence[str]]) -> Crossover:
