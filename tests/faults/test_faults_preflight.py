@@ -83,6 +83,12 @@ def test_each_fault_fails_the_check_that_is_about_it() -> None:
         assert [words in one.text for one in failed] == [True], f"{name}: {found[name]}"
 
 
+def test_speculation_that_is_only_declared_is_not_called_ok() -> None:
+    (line,) = [one for one in all_checks(["speculation-off"])["speculation-off"] if one.name == "speculation"]
+    assert line.state == "fail"
+    assert line.text.startswith("the suite declares mtp, k = 2, and so does the server: The route declares")
+
+
 def test_what_trials_can_do_without_is_a_warning() -> None:
     found = all_checks(list(WARNED))
     for name, (check, words) in WARNED.items():

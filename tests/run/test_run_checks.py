@@ -227,6 +227,17 @@ def test_declared_and_seen_speculation_must_agree(
     assert lines(list(checks._speculation(opened(suite.routes[0], num_speculative_tokens=k)))) == expected
 
 
+def test_a_line_about_speculation_says_who_declares_it() -> None:
+    route = checked(route=MTP).routes[0]
+    said = [
+        [one.text for one in checks._speculation(opened(route, num_speculative_tokens=k))] for k in (2, None)
+    ]
+    assert said == [
+        ["the suite declares mtp, k = 2, and so does the server"],
+        ["the suite declares mtp, k = 2; the server does not show it before the first draft"],
+    ]
+
+
 def test_a_tier_over_a_limit_the_config_sets_is_named_with_what_sets_it(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"max_position_embeddings": 300}')
     suite = checked(route='config = "config.json"')

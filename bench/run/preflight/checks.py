@@ -22,7 +22,7 @@ from bench.engines.context import past_drafter_limit
 from bench.engines.machine import gauges_of
 from bench.errors import BenchError, EngineError, SuiteError
 from bench.plan.trials import side_tiers
-from bench.records import ClientHealth, Suite
+from bench.records import ClientHealth, Speculation, Suite
 from bench.run.lifecycle.serverlog import log_source
 from bench.run.openroute import OpenRoute
 from bench.run.preflight import probe as probing
@@ -88,7 +88,10 @@ async def check_route(suite: Suite, opened: OpenRoute, *, folder: Path) -> list[
     if await probing.busy(opened):
         text = "the server is still working for somebody: wait until it is idle, or keep others away"
         return [*found, Check(route=name, name="idle", state="fail", text=text)]
-    return [*found, *_answer(suite, opened, await probing.send(suite, opened))]
+    answer = list(_answer(suite, opened, await probing.send(suite, opened)))
+    if any(one.name == "speculation" for one in answer):  # what is only declared is not ok then
+        found = [one for one in found if (one.name, one.state) != ("speculation", "ok")]
+    return [*found, *answer]
 
 
 def _server(opened: OpenRoute) -> str:
@@ -334,10 +337,14 @@ def _speculation(opened: OpenRoute) -> Iterable[Check]:
         )
         yield Check(route=name, name="speculation", state="fail", text=text, fault="suite")
     elif declared is not None:
-        text = f"{declared.method}, k = {declared.num_speculative_tokens}" + (
-            "" if seen is not None else "; the server does not show it before the first draft"
-        )
-        yield Check(route=name, name="speculation", state="ok", text=text)
+        yield Check(route=name, name="speculation", state="ok", text=_declared(declared, seen))
+
+
+def _declared(declared: Speculation, seen: int | None) -> str:
+    agrees = ", and so does the server"
+    silent = "; the server does not show it before the first draft"
+    k = declared.num_speculative_tokens
+    return f"the suite declares {declared.method}, k = {k}{silent if seen is None else agrees}"
 
 
 def _answer(suite: Suite, opened: OpenRoute, probe: Probe) -> Iterable[Check]:
@@ -348,10 +355,13 @@ def _answer(suite: Suite, opened: OpenRoute, probe: Probe) -> Iterable[Check]:
         yield Check(route=name, name="request", state="fail", text=text)
         return
     found = list(probe.findings())
-    said = {one.name for one in _speculation(opened) if one.state == "fail"}
+    declared = list(_speculation(opened))
+    said = {one.name for one in declared if one.state == "fail"}
     for check, invalidates, text in found:
         if check in said:
             continue  # the server's own words have said it already
+        if check == "speculation" and declared:
+            text = f"{declared[0].text}: {text}"
         # Without usage no length is proven at all: a trial could do with counters, a suite should not.
         state: State = "fail" if invalidates or check == "usage" else "warn"
         yield Check(route=name, name=check, state=state, text=text)
