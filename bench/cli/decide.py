@@ -62,10 +62,10 @@ def crossover(sources: tuple[Path, ...], base: str | None, reused: str | None, a
         found = analysis.crossovers(loaded.measurements, base, curves=loaded.curves)
     else:
         found = reuse_crossovers(loaded.measurements, reuse, base, blocks=loaded.blocks)
-    if as_json:
-        print(json.dumps(_with_verified(analysis.as_json(found), loaded), allow_nan=False))
-        return
     shown = found if base else analysis.one_way(found)
+    if as_json:
+        print(json.dumps(_with_verified(analysis.as_json(shown), loaded), allow_nan=False))
+        return
     if not shown:
         print(
             "No cell has a TTFT and a decode rate on two routes: there is nothing to cross.", file=sys.stderr

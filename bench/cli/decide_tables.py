@@ -232,16 +232,12 @@ def advice_table(found: Sequence[Advice]) -> str:
     tasks = several([one.task for one in found])
     rows = []
     for one in found:
-        ranked = sum(other.total_s is not None and other.task == one.task for other in found)
-        mark = "" if not one.best else "best" if one.certain else "likely best"
-        if one.best and ranked < 2:
-            mark = "alone"
         row = [
             one.route,
             *(seconds(e) for e in (one.ttft_s, one.decode_s, one.total_s)),
             _factor(one.prompt_factor),
             _factor(one.output_factor),
-            mark,
+            _mark(one, found),
         ]
         if tasks:
             row.insert(1, one.task)
@@ -250,7 +246,24 @@ def advice_table(found: Sequence[Advice]) -> str:
     if tasks:
         head.insert(1, "task")
     where = [f"{one.route} ({one.task})" if tasks else one.route for one in found]
-    return table(head, rows) + notes(_advice_texts(found, where), 0) + _below([_REACH_KEY])
+    marks = [f"{mark}: {text}" for mark, text in _MARKS.items() if any(row[-1] == mark for row in rows)]
+    return table(head, rows) + notes(_advice_texts(found, where), 0) + _below([*marks, _REACH_KEY])
+
+
+_MARKS = {
+    "best": "the lowest expected total, below all others by its whole spread",
+    "likely best": "the lowest expected total, but spreads overlap or are not known, another route has no "
+    "answer, or its own output goes past its drafter's limit",
+    "only answer": "no other route has an expected total",
+}
+
+
+def _mark(one: Advice, found: Sequence[Advice]) -> str:
+    """What a route is among those of its task."""
+    if not one.best:
+        return ""
+    ranked = sum(other.total_s is not None and other.task == one.task for other in found)
+    return "only answer" if ranked < 2 else "best" if one.certain else "likely best"
 
 
 _REACH_KEY = "prompt, output: in multiples of the longest measured; above 1.00x nothing was measured"

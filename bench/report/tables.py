@@ -179,7 +179,7 @@ def _render(table: Grid, dropped: Sequence[str], spread: bool, gap: int, route: 
         if last is not None and (row.tier, row.task) != (last.tier, last.task):
             out.append("")
         if several and (last is None or row.task != last.task):
-            out.append(f"task {shortened(row.task, 60)}:")
+            out.append(f"task {shortened(row.task, TABLE_WIDTH - 6)}:")
         out.append(put(line))
         last = row
     return "\n".join(out)

@@ -12,10 +12,12 @@ import pytest
 from click.testing import CliRunner, Result
 from msgspec import structs
 
+from bench.analysis.decisions.advise import Advice
 from bench.analysis.decisions.baseline import read_table, write_table
 from bench.analysis.decisions.goodput import Promise, goodput
+from bench.analysis.decisions.workload import Request
 from bench.cli.decide_layout import table as decide_table
-from bench.cli.decide_tables import comparison_table, crossover_table
+from bench.cli.decide_tables import advice_table, comparison_table, crossover_table
 from bench.cli.goodput_table import goodput_table
 from bench.cli.main import app
 from bench.errors import BenchError, CannotTell, CheckFailed, SuiteError
@@ -95,6 +97,15 @@ def test_crossover_gives_the_published_numbers_as_json() -> None:
     assert 11_050 <= by_route["mtp4"]["low"] < by_route["mtp4"]["high"] <= 11_890
     assert by_route["target-only"]["output_tokens"] == pytest.approx(96, abs=0.5)
     assert by_route["target-only"]["wins"] == "below"
+
+
+def test_every_pair_of_routes_is_told_once_to_machines_as_to_people() -> None:
+    found = json.loads(succeed("crossover", CSV, "--json").stdout)
+    pairs = [(frozenset((one["route"], one["base"])), one["tier"], one["condition"]) for one in found]
+    assert len(set(pairs)) == len(pairs)
+    text = succeed("crossover", CSV).stdout
+    told = [line.split()[:4] for line in text.partition("\nroute ")[2].partition("\n\n")[0].splitlines()[1:]]
+    assert told == [[one["route"], one["base"], f"{one['tier']:,}", one["condition"]] for one in found]
 
 
 def test_crossover_for_people_has_one_line_a_pair_and_its_reservations() -> None:
@@ -256,6 +267,42 @@ def test_advice_far_beyond_what_was_measured_writes_no_endless_factor() -> None:
     assert ">1,000x" in text and not re.search(r"\d{4}\.\d\dx", text)
     # as a tier of a suite: no prompt is that long
     assert call("advise", JSON, "--prompt", "16000001", "--output", "200").exit_code == 2
+
+
+def advised(route: str, total: Estimate | None, *, best: bool = False, certain: bool = False) -> Advice:
+    asked = Request(prompt_tokens=1000, output_tokens=10)
+    return Advice(route=route, request=asked, total_s=total, best=best, certain=certain)
+
+
+@pytest.mark.parametrize(
+    ("certain", "others", "mark", "meaning"),
+    [
+        (
+            True,
+            [Estimate(value=2.0)],
+            "best",
+            "best: the lowest expected total, below all others by its whole",
+        ),
+        (
+            False,
+            [Estimate(value=2.0)],
+            "likely best",
+            "likely best: the lowest expected total, but the spreads",
+        ),
+        (False, [None], "only answer", "only answer: no other route has an expected total"),
+    ],
+)
+def test_advise_explains_the_mark_it_gives(
+    certain: bool, others: list[Estimate | None], mark: str, meaning: str
+) -> None:
+    found = [
+        advised("a", Estimate(value=1.0), best=True, certain=certain),
+        *(advised("b", t) for t in others),
+    ]
+    table, *keys = advice_table(found).split("\n\n")
+    assert table.splitlines()[1].endswith(f"  {mark}")
+    said = [line for line in keys[-1].splitlines() if not line.startswith(" ")]
+    assert said[0].startswith(meaning) and said[1].startswith("prompt, output: ") and len(said) == 2
 
 
 def test_advise_answers_the_production_case() -> None:
