@@ -177,6 +177,27 @@ def test_a_route_that_fell_back_on_one_side_is_compared_with_itself_and_called_s
     assert pairs(some, rows("other", "as declared")) == [("mtp4", "other"), ("mtp4 (fallback)", "other")]
 
 
+def test_no_state_that_one_side_alone_has_is_dropped_without_a_word() -> None:
+    """A base that speculated in part stands beside a new run that never did, in both of its states."""
+
+    def pairs(new: list[Measurement], old: list[Measurement]) -> list[tuple[str, str]]:
+        return [(one.route, one.base) for one in across(old, new) if one.quantity == "ttft_s"]
+
+    states = Verdict(valid=True, speculation="as declared"), Verdict(valid=True, speculation="fallback")
+    ran, fell = (
+        [trial("mtp4", ttft, number=n, verdict=state) for n in range(3)]
+        for ttft, state in zip((1.0, 2.0), states, strict=True)
+    )
+    fallback = "mtp4 (fallback)"
+    assert pairs(fell, ran + fell) == [(fallback, fallback), (fallback, "mtp4")]
+    assert pairs(ran, ran + fell) == [("mtp4", "mtp4"), ("mtp4", fallback)]
+    assert pairs(ran + fell, fell) == [("mtp4", fallback), (fallback, fallback)]
+    other = [structs.replace(row, route="old") for row in ran + fell]
+    assert pairs(fell, other) == [(fallback, "old (fallback)"), (fallback, "old")]
+    (against,) = [one for one in across(ran + fell, fell) if one.base == "mtp4" and one.quantity == "ttft_s"]
+    assert against.ratio is not None and against.ratio.value == 2.0
+
+
 def test_nothing_measured_is_nothing_compared() -> None:
     assert compare([]) == []
     assert compare([trial("a"), invalid(trial("b"))], "a") == []

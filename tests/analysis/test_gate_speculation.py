@@ -54,7 +54,8 @@ TOLD = {
     "all off": "6 of 6 measurements (speculation_off: 0 drafts for 101 tokens)",
 }
 # what the rule says of a new run (row) against a baseline (column, in the order of `SIDES`):
-# = figures decide, of like with like; FAIL the new run lost it; ? the baseline never had it, or neither and nothing is valid
+# = figures decide, of like with like; FAIL the new run lost it;
+# ? the baseline never had it, or neither has valid measurements of one kind
 EXPECTED = {
     #                declared  some fb  all fb  some off  repeated  all off
     "declared":      "=        =        ?       =         =         ?",

@@ -16,14 +16,14 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from bench.analysis.decisions.unspeculated import Unspeculated, cell_of, is_plain, unspeculated
+from bench.analysis.decisions.lacking import NEW, OLD, Lack, Status, lacking, two_sides
 from bench.analysis.statistics.bootstrap import MINIMUM
-from bench.analysis.statistics.cells import FALLBACK, Cell, alone, plain_route, pooled, same_tier, sound
+from bench.analysis.statistics.cells import FALLBACK, Cell, plain_route, pooled, same_tier
 from bench.analysis.statistics.compare import across
 from bench.analysis.statistics.texts import pairs_told
 from bench.errors import SuiteError
@@ -40,8 +40,6 @@ QUANTITIES = {
     "kv_usage": "kv_usage_peak",
 }
 """Name in a rule -> measurement field."""
-Status = Literal["pass", "fail", "cannot tell"]
-_NEW, _OLD = "the new run", "the baseline"
 _CONDITIONS = ("cold", "salted", "replay")
 _FORM = "QUANTITY CONDITION TIER [ROUTE] <= RATIO, e.g. 'ttft cold 564577 <= 1.05'"
 
@@ -129,29 +127,13 @@ def read_rules(text: str, *, source: str) -> list[Rule]:
     return [parse_rule(rule) for rule in rules]
 
 
-class _Lack(NamedTuple):
-    """One route and cell that ran without its speculation on a side, in some measurements or in all."""
-
-    sides: Mapping[str, Unspeculated]
-    status: Status | None
-    """What that alone decides; `None`: figures decide."""
-
-    def is_of(self, route: str, cell: Cell) -> bool:
-        return any(_same(one, route, cell) for one in self.sides.values())
-
-    def told(self) -> str:
-        """`ran without its speculation in the new run, 8 of 8 measurements; in the baseline, 2 of 8 ..`."""
-        parts = (f"in {side}, {one.told()}" for side, one in self.sides.items())
-        return f"ran without its speculation {'; '.join(parts)}"
-
-
 class _Sides(NamedTuple):
     """Both runs, and what is known of the two together."""
 
     rows: Mapping[str, Sequence[Measurement]]
     """Called as people are told of them, the new run first."""
     found: Sequence[Comparison]
-    lacks: Sequence[_Lack]
+    lacks: Sequence[Lack]
 
 
 def gate(new: Iterable[Measurement], baseline: Iterable[Measurement], rules: Sequence[Rule]) -> list[Outcome]:
@@ -162,12 +144,8 @@ def gate(new: Iterable[Measurement], baseline: Iterable[Measurement], rules: Seq
     """
     if not rules:
         raise SuiteError("a gate needs at least one rule, e.g. --rule 'ttft cold 564577 <= 1.05'")
-    rows = {_NEW: _own(new), _OLD: _own(baseline)}
-    names = {side: {plain_route(row.route) for row in own} for side, own in rows.items()}
-    if len(names[_NEW]) == len(names[_OLD]) == 1:
-        (name,) = names[_NEW]
-        rows[_OLD] = [_called(row, name) for row in rows[_OLD]]
-    sides = _Sides(rows, across(rows[_OLD], rows[_NEW]), _lacks(rows))
+    rows = two_sides(new, baseline)
+    sides = _Sides(rows, across(rows[OLD], rows[NEW]), lacking(rows))
     return [outcome for rule in rules for outcome in _rule(rule, sides)]
 
 
@@ -175,47 +153,6 @@ def verdict(outcomes: Iterable[Outcome]) -> Status:
     """One failure fails the gate; else one open rule leaves it open."""
     states = {outcome.status for outcome in outcomes}
     return "fail" if "fail" in states else "cannot tell" if "cannot tell" in states else "pass"
-
-
-def _own(rows: Iterable[Measurement]) -> list[Measurement]:
-    """Requests sent alone, of whatever source; valid ones that decoded plainly are called so."""
-    return [_called(structs.replace(row, source=""), plain_route(row.route)) for row in alone(rows)]
-
-
-def _called(row: Measurement, name: str) -> Measurement:
-    return structs.replace(row, route=name + FALLBACK if sound(row) and is_plain(row) else name)
-
-
-def _lacks(rows: Mapping[str, Sequence[Measurement]]) -> list[_Lack]:
-    """Every route and cell that lacks its speculation somewhere, those of the new run first."""
-    without = {side: unspeculated(own) for side, own in rows.items()}
-    places = {
-        side: {(plain_route(row.route), cell_of(row)) for row in own if sound(row)}
-        for side, own in rows.items()
-    }
-    found: list[_Lack] = []
-    for one in (*without[_NEW], *without[_OLD]):
-        if any(lack.is_of(one.route, one.cell) for lack in found):
-            continue
-        sides = {
-            side: other for side, own in without.items() for other in own if _same(other, one.route, one.cell)
-        }
-        measured = {side for side, own in places.items() if any(_same(one, *place) for place in own)}
-        found.append(_Lack(sides, _decided(sides.get(_NEW), sides.get(_OLD), measured)))
-    return found
-
-
-def _decided(new: Unspeculated | None, old: Unspeculated | None, measured: Container[str]) -> Status | None:
-    """What the lack of speculation decides by itself. `measured`: sides with valid measurements there."""
-    if old is not None and not old.kept:
-        if new is not None and not new.kept:
-            return None if _NEW in measured and _OLD in measured else "cannot tell"
-        return "cannot tell" if _NEW in measured else None
-    return "fail" if new is not None and not new.repeated and _OLD in measured else None
-
-
-def _same(one: Unspeculated, route: str, cell: Cell) -> bool:
-    return one.route == route and same_tier(one.cell.tier, cell.tier) and one.cell[1:] == cell[1:]
 
 
 def _rule(rule: Rule, sides: _Sides) -> list[Outcome]:
@@ -240,7 +177,7 @@ def _rule(rule: Rule, sides: _Sides) -> list[Outcome]:
     if outcomes:
         return outcomes
     why = "no valid measurements of this quantity, condition, tier and route on both sides"
-    told = [f"{next(iter(lack.sides.values())).route} {lack.told()}" for lack in lacks]
+    told = [f"{lack.route} {lack.told()}" for lack in lacks]
     why = "; ".join([_unmeasured(rule.tier, sides.rows) or why, *told])
     return [Outcome(rule=rule, route=rule.route or "*", tier=rule.tier, status="cannot tell", why=why)]
 
@@ -250,16 +187,14 @@ def _in_one_state(one: Comparison) -> bool:
     return one.route.endswith(FALLBACK) == one.base.endswith(FALLBACK)
 
 
-def _without_speculation(rule: Rule, lack: _Lack, status: Status) -> Outcome:
-    one = next(iter(lack.sides.values()))
-    neither = len(lack.sides) == 2 and not any(side.kept for side in lack.sides.values())
+def _without_speculation(rule: Rule, lack: Lack, status: Status) -> Outcome:
     return Outcome(
         rule=rule,
-        route=one.route,
-        tier=one.cell.tier,
-        task=one.cell.task,
+        route=lack.route,
+        tier=lack.cell.tier,
+        task=lack.cell.task,
         status=status,
-        why=lack.told() + (": there are no valid measurements on both sides" if neither else ""),
+        why=lack.told() + (": there are no valid measurements on both sides" if lack.neither else ""),
     )
 
 
@@ -276,7 +211,7 @@ def _unmeasured(tier: int | None, sides: Mapping[str, Sequence[Measurement]]) ->
     return "; ".join([f"{tier:,} tokens were {where}", *seen])
 
 
-def _outcome(rule: Rule, cell: Comparison, lack: _Lack | None) -> Outcome:
+def _outcome(rule: Rule, cell: Comparison, lack: Lack | None) -> Outcome:
     status, more, why = _judged(rule, cell)
     told = [why] if why else []
     if cell.route.endswith(FALLBACK):
@@ -286,7 +221,7 @@ def _outcome(rule: Rule, cell: Comparison, lack: _Lack | None) -> Outcome:
     if cell.output_tokens is not None:
         told.append(f"at {cell.output_tokens:,} output tokens on both sides, since outputs differ")
     if cell.left_out is not None and cell.samples is not None:
-        told.append(pairs_told(cell.samples[0], cell.left_out, (_NEW, _OLD)))
+        told.append(pairs_told(cell.samples[0], cell.left_out, (NEW, OLD)))
     return Outcome(
         rule=rule,
         route=plain_route(cell.route),
@@ -329,7 +264,7 @@ def _too_few(ratio: Estimate, samples: tuple[int, int] | None, unit: str) -> str
     """What an interval needs, and on which side."""
     new, old = samples or (ratio.samples, ratio.samples)
     spread = "a range is no interval" if ratio.spread else f"one {unit} a side"
-    lacking = {_NEW: MINIMUM - new, _OLD: MINIMUM - old}
+    lacking = {NEW: MINIMUM - new, OLD: MINIMUM - old}
     needed = [f"{_more_of(more, unit)} in {side}" for side, more in lacking.items() if more > 0]
     where = f"{_more_of(MINIMUM - new, unit)} a side" if new == old else " and ".join(needed)
     return f"{spread}: it takes {where}"

@@ -85,8 +85,8 @@ def across(base: Iterable[Measurement], new: Iterable[Measurement]) -> list[Comp
     """Every route of `new` against the route of the same name in `base`, e.g. before and after an upgrade.
 
     When the two have a single route each, these are compared whatever they are called. A route that fell back
-    on one side alone is compared with itself on the other. `route` and `base` of the results carry the plain
-    names, with `(fallback)` where it was so.
+    on one side alone is compared with itself on the other; where it did so in part, either part is compared.
+    `route` and `base` of the results carry the plain names, with `(fallback)` where it was so.
     """
     old_rows = [structs.replace(row, source="") for row in base]
     new_rows = [structs.replace(row, source="") for row in new]
@@ -98,18 +98,26 @@ def across(base: Iterable[Measurement], new: Iterable[Measurement]) -> list[Comp
     found: list[Comparison] = []
     for cell, sides in by_cell(rows).items():
         for label in names["new:"]:
-            other = _counterpart(label, sole, sides)
-            if label in sides and other is not None:
+            for other in _counterparts(label, sole, sides):
                 left = (label.removeprefix("new:"), sides[label])
                 found += compare_cell(cell, left, (other.removeprefix("base:"), sides[other]))
     return found
 
 
-def _counterpart(label: str, sole: str | None, sides: Container[str]) -> str | None:
-    """The base that a route is compared with: in the same state of speculation, else in the other one."""
-    plain = sole or "base:" + plain_route(label).removeprefix("new:")
-    states = (plain + FALLBACK, plain) if label.endswith(FALLBACK) else (plain, plain + FALLBACK)
-    return next((state for state in states if state in sides), None)
+def _counterparts(label: str, sole: str | None, sides: Container[str]) -> list[str]:
+    """The bases that a route is compared with: in the same state of speculation; and in the other one where
+    either of the two states has nothing else to be compared with."""
+    if label not in sides:
+        return []
+    own = plain_route(label)
+    plain = sole or "base:" + own.removeprefix("new:")
+    is_plain = label == own
+    same, other = (plain, plain + FALLBACK) if is_plain else (plain + FALLBACK, plain)
+    twin = own + FALLBACK if is_plain else own
+    found = [same] if same in sides else []
+    if other in sides and (not found or twin not in sides):
+        found.append(other)
+    return found
 
 
 def compare_cell(
