@@ -38,8 +38,11 @@ class Reuse(NamedTuple):
     share: float | None = None
 
     def of(self, prompt: int) -> int:
-        """Cached tokens of a prompt; may be more than it holds."""
-        return self.tokens if self.tokens is not None else round((self.share or 0.0) * prompt)
+        """Cached tokens of a prompt: a number may be more than it holds, a share below 1 is never all."""
+        if self.tokens is not None:
+            return self.tokens
+        share = self.share or 0.0
+        return min(round(share * prompt), prompt - 1 if share < 1 else prompt)
 
     def __str__(self) -> str:
         """As it is given on a command line: `75%` or `120000`."""
@@ -112,27 +115,36 @@ def reuse_crossovers(
     routes = routes_of(rows)
     bases = named(routes, base) if base is not None else routes
     found: list[Crossover] = []
-    shorter = 0
     for task in dict.fromkeys(row.task for row in rows):
         mine = [row for row in rows if row.task == task]
         ttfts, steps = prefill.fit(mine), decode.fit(mine)
-        for tier in sorted({row.tier for row in mine}):
+        tiers = sorted({row.tier for row in mine})
+        longer = [tier for tier in tiers if reuse.of(tier) < tier]
+        for tier in longer:
             cached = reuse.of(tier)
-            if cached >= tier:
-                shorter += 1
-                continue
             at = [row for row in mine if row.tier == tier]
             sides = {r: _reckoned(r, tier, cached, ttfts[r], steps.get(r), at) for r in routes_of(at)}
             unseen = {r: _unseen(r, cached, at, (blocks or {}).get(plain_route(r))) for r in sides}
+            if shorter := tiers[: len(tiers) - len(longer)]:
+                unseen = {r: [*told, f"{r}: {_all_cached(shorter)}"] for r, told in unseen.items()}
             found += [
                 _noted(_crossover(sides[route], sides[one], tier, cached, task), unseen)
                 for one in bases
                 for route in sides
                 if route != one and one in sides
             ]
-    if shorter and not found:
-        raise SuiteError(f"--reused {reuse.tokens:,}: no measured prompt is longer than that")
+    longest = max((row.tier for row in rows), default=0)
+    if longest and reuse.of(longest) >= longest:
+        asked = reuse if reuse.tokens is None else f"{reuse.tokens:,}"
+        raise SuiteError(
+            f"--reused {asked}: no measured prompt is longer than that; the longest has {longest:,} tokens"
+        )
     return found
+
+
+def _all_cached(tiers: Sequence[int]) -> str:
+    named = " and ".join(f"{tier:,}" for tier in tiers)
+    return f"prompts of {named} tokens are no longer than the cached part: nothing is told of them"
 
 
 def _reckoned(
