@@ -37,7 +37,7 @@ def crossover_table(found: Sequence[Crossover]) -> str:
         where = [f"{place}, {one.task}" for place, one in zip(where, found, strict=True)]
     texts = [
         # a law's warning names its route, and holds for all of its pairs
-        ("" if one.reused_tokens is not None and text in one.warnings else place, text)
+        ("" if text.startswith((f"{one.route}: ", f"{one.base}: ")) else place, text)
         for place, one in zip(where, found, strict=True)
         for text in _texts(one)
     ]

@@ -38,3 +38,20 @@ def test_the_end_of_a_lead_stands_below_the_table(changes: dict[str, object], sa
     }
     one = Crossover(**(told | changes))  # type: ignore[arg-type]
     assert f"- a against b, 1,000 cold: {said}\n" in crossover_table([one])
+
+
+def test_with_a_cached_part_what_is_said_of_a_pair_names_it_and_what_is_said_of_a_route_does_not() -> None:
+    one = Crossover(
+        route="a",
+        base="b",
+        tier=1_000,
+        condition="replay",
+        status="crosses",
+        samples=(6, 6),
+        reused_tokens=500,
+        may_end=9_000.0,
+        warnings=("the lead of a may end: its spread is open", "b: two tiers fit a law exactly"),
+    )
+    shown = crossover_table([one])
+    assert "- a against b, 1,000 tokens, 500 cached: the lead of a may end" in shown
+    assert "\n- b: two tiers fit a law exactly" in shown
