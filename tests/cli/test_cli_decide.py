@@ -287,7 +287,7 @@ def advised(route: str, total: Estimate | None, *, best: bool = False, certain: 
             False,
             [Estimate(value=2.0)],
             "likely best",
-            "likely best: the lowest expected total, but the spreads",
+            "likely best: the lowest expected total, but spreads",
         ),
         (False, [None], "only answer", "only answer: no other route has an expected total"),
     ],
