@@ -133,6 +133,7 @@ def compare(base: Path, new: Path, as_json: bool, strict: bool) -> None:
     """
     import msgspec
 
+    from bench.analysis.decisions.lacking import lacking, two_sides
     from bench.analysis.statistics.compare import across, changed_settings
     from bench.errors import SuiteError
 
@@ -140,14 +141,21 @@ def compare(base: Path, new: Path, as_json: bool, strict: bool) -> None:
     from .decide_tables import comparison_table
 
     old, now = _load(base, base.name), _load(new, new.name)
+    differing: list[str] = []
     if old.info is not None and now.info is not None:
         differing = changed_settings(old.info, now.info)
-        for line in differing:
-            print(filled(f"differs: {line}"), file=sys.stderr)
-        if differing and strict:
-            raise SuiteError(f"{len(differing)} settings differ between {base} and {new}: see above")
     else:
         print("a table does not say how it was measured: settings are not compared", file=sys.stderr)
+    for lack in lacking(two_sides(now.measurements, old.measurements)):
+        line = f"{lack.route}, {lack.cell.tier:,} {lack.cell.condition} {lack.told()}"
+        if lack.status is not None and not lack.neither:  # it is served in another way than it was
+            differing.append(line)
+        elif lack.status is not None or not lack.neither:  # else the names of what is compared say it
+            print(filled(line), file=sys.stderr)
+    for line in differing:
+        print(filled(f"differs: {line}"), file=sys.stderr)
+    if differing and strict:
+        raise SuiteError(f"{len(differing)} settings differ between {base} and {new}: see above")
     found = across(old.measurements, now.measurements)
     if as_json:
         print(msgspec.json.encode(found).decode())
