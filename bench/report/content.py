@@ -27,6 +27,7 @@ from bench.records import (
 from bench.report.detail import Detail
 from bench.report.gaps import GapCounts
 from bench.report.labels import Labels, labelled_routes, labels_for, labels_of, under_labels
+from bench.report.middle import MiddleCurve, middle_curves
 from bench.report.run_pass import Run, RunPass
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Content(Struct, frozen=True, kw_only=True, dict=True):
     summaries: tuple[Summary, ...]
     comparisons: tuple[Comparison, ...]
     crossovers: tuple[Crossover, ...]
+    middles: tuple[MiddleCurve, ...] = ()
+    """Arrival curves of the cells that have a crossover by curve."""
     reuse: Reuse | None = None
     """The cached part of the prompt that was asked about."""
     reused: tuple[Crossover, ...] = ()
@@ -218,12 +221,14 @@ def assemble(
     found, measurements = measurements, tuple(alone(measurements))
     routes = labelled_routes([run.info for run in runs], found)
     asked, base = asked or Asked(), base or default_base(routes, measurements)
+    crossovers = _crossovers(measurements, curves)
     return Content(
         runs=runs,
         measurements=measurements,
         summaries=tuple(summarise(measurements)),
         comparisons=_comparisons(measurements, base),
-        crossovers=_crossovers(measurements, curves),
+        crossovers=crossovers,
+        middles=middle_curves(measurements, curves or {}, crossovers),
         reuse=reuse,
         reused=reused_crossovers(measurements, reuse, blocks=_blocks(runs, found))
         if reuse is not None

@@ -21,6 +21,7 @@ from bench.records import Crossover, Measurement
 from bench.report import style
 from bench.report.choice import spans
 from bench.report.content import Content
+from bench.report.middle import MiddleCurve
 from bench.report.shown import State, state_of, valid_of
 from bench.report.words import laws, tokens
 
@@ -72,20 +73,16 @@ def _latency_panel(axis: Axes, content: Content, tier: int) -> None:
         crossings = [one for one in crossings if one in borders]
     near = [one.output_tokens for one in crossings if one.output_tokens and one.output_tokens < 30 * measured]
     reach = max([1.25 * measured, *(1.5 * place for place in near)])
+    curves = _curves(content, tier, crossings)
     look = style.looks(content.routes)
     for route, line in lines.items():
-        color = look[route].color
-        inside = np.array([line.first, line.longest])
-        beyond = np.array([line.longest, reach])
-        axis.plot(inside, line.at(inside), color=color)
-        axis.plot(beyond, line.at(beyond), color=color, linestyle=(0, (4, 2)), linewidth=1.3)
-        axis.plot([line.longest], [line.at(line.longest)], color=color, marker=look[route].marker)
+        _route_latency(axis, line, curves.get(route), reach, look[route])
     shown = sorted((one.output_tokens, index) for index, one in enumerate(crossings) if one.output_tokens)
     for turn, (place, index) in enumerate(shown):
         if place <= reach:
             # beside the axis there is room on the right only: by turns below and above the ring
             at_axis = ((8, -11), (9, 7))[turn % 2] if place < 0.15 * reach else None
-            _mark_crossing(axis, crossings[index], lines, at_axis)
+            _mark_crossing(axis, crossings[index], lines, curves, at_axis)
     axis.set_title(f"{tier:,} prompt tokens, cold")
     axis.set_xlabel("output tokens")
     axis.set_xlim(0, reach)
@@ -93,22 +90,49 @@ def _latency_panel(axis: Axes, content: Content, tier: int) -> None:
     few_ticks(axis, "y")
 
 
+def _curves(content: Content, tier: int, crossings: Sequence[Crossover]) -> dict[str, MiddleCurve]:
+    """The routes' arrival curves where a crossing of the panel was read off them, of one task."""
+    own = [one for one in content.middles if one.tier == tier]
+    by_curve = any(one.basis == "curve" for one in crossings)
+    return {one.route: one for one in own} if by_curve and len({one.task for one in own}) == 1 else {}
+
+
+def _route_latency(axis: Axes, line: Line, curve: MiddleCurve | None, reach: float, look: style.Look) -> None:
+    """Solid as it was measured, by its curve or else its line; then its line, dashed."""
+    inside, heights = [line.first, line.longest], [line.at(line.first), line.at(line.longest)]
+    if curve is not None:
+        inside, heights = list(curve.tokens), list(curve.seconds)
+    beyond, above = [inside[-1], reach], [heights[-1], line.at(reach)]
+    if inside[-1] < line.longest:  # the shortest stream ended before
+        beyond.insert(1, line.longest)
+        above.insert(1, line.at(line.longest))
+    axis.plot(inside, heights, color=look.color)
+    axis.plot(beyond, above, color=look.color, linestyle=(0, (4, 2)), linewidth=1.3)
+    axis.plot([line.longest], [line.at(line.longest)], color=look.color, marker=look.marker)
+
+
 def _mark_crossing(
     axis: Axes,
     one: Crossover,
     lines: dict[str, Line],
+    curves: dict[str, MiddleCurve],
     at_axis: tuple[float, float] | None,
 ) -> None:
     """A ring, a band for the spread and the figure: left of the ring or, without room there, `at_axis`."""
     place = one.output_tokens
     if place is None or one.route not in lines:
         return
-    height = lines[one.route].at(place)
+    height, said = lines[one.route].at(place), tokens(place)
+    curve = curves.get(one.route)
+    if curve is not None and one.basis == "curve":
+        height = float(np.interp(place, curve.tokens, curve.seconds))
+    elif curve is not None and place <= curve.tokens[-1]:
+        said += " by lines"  # which are not what is drawn here
     if one.low is not None and one.high is not None:
         axis.axvspan(one.low, one.high, color=style.NOTE, alpha=0.18, linewidth=0)
     axis.plot([place], [height], marker="o", markersize=8, markerfacecolor="none", color=style.INK)
     axis.annotate(
-        tokens(place),
+        said,
         (place, height),
         textcoords="offset points",
         xytext=at_axis or (-7, 7),

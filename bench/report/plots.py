@@ -25,7 +25,8 @@ TASKS_DRAWN = 3
 PLOTS: dict[str, tuple[str, str, Drawing]] = {
     "total_latency": (
         "Total latency over output tokens",
-        "Cold prompts. Solid: measured; dashed: extrapolated; ring: crossover, band: its spread.",
+        "Cold prompts. Solid: measured, as median arrival curves where a crossover is read off them, else as "
+        "lines; dashed: extrapolated; ring: crossover, band: its spread.",
         figures.total_latency,
     ),
     "winner_map": (
@@ -121,6 +122,7 @@ def of_task(content: Content, task: str) -> Content:
         measurements=tuple(one for one in content.measurements if one.task == task),
         summaries=tuple(one for one in content.summaries if one.task == task),
         crossovers=tuple(one for one in content.crossovers if one.task == task),
+        middles=tuple(one for one in content.middles if one.task == task),
         reused=tuple(one for one in content.reused if one.task == task),
         palette=content.routes,
     )
