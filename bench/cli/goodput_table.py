@@ -59,7 +59,7 @@ def _together(found: Sequence[Goodput]) -> bool:
 
 def _waves(one: Goodput) -> list[str]:
     """How many kept the promise, and the share of the worst."""
-    worst = "-" if one.lowest_share is None else f"{math.floor(one.lowest_share * 100)}%"
+    worst = "-" if one.lowest_share is None else f"{math.floor(_percents(one.lowest_share))}%"
     return [f"{one.waves_kept} of {one.waves}", worst]
 
 
@@ -67,7 +67,12 @@ def _interval(one: Goodput) -> str:
     """Whole percents, outwards."""
     if one.low is None or one.high is None:
         return "-"
-    return f"{math.floor(one.low * 100)} to {math.ceil(one.high * 100)}%"
+    return f"{math.floor(_percents(one.low))} to {math.ceil(_percents(one.high))}%"
+
+
+def _percents(share: float) -> float:
+    """Without the digits that a product of floats adds: 0.58 * 100 lies below 58."""
+    return round(share * 100, 9)
 
 
 def _texts(one: Goodput) -> list[str]:
