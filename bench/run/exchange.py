@@ -16,7 +16,7 @@ from bench.plan.durations import words
 from bench.plan.trials import wave_name
 from bench.prompting.compose import Prompt
 from bench.records import ClientHealth, Exchange, Purpose, Samples, Scrape, Trial, Wave
-from bench.run.continuity import Continuity
+from bench.run.continuity import Continuity, Restarted
 from bench.run.openroute import OpenRoute
 from bench.run.pace import bytes_per_token
 from bench.run.progress import Phase, Progress
@@ -92,7 +92,7 @@ class Exchanger:
         """A page could not be kept: the caller has to stop once the exchanges are."""
         self.server_s = 0.0
         """Time spent waiting for servers: idle, scrapes, the exchange itself, settling."""
-        self.continuity = Continuity()
+        self.continuity = Continuity(progress.notes.append)
         self._doubtful: set[str] = set()
         """Metrics pages that may lack what was sent last: it failed, or was never counted in full."""
 
@@ -120,7 +120,7 @@ class Exchanger:
         self._enter("waiting until idle")
         idle_s, before = await self._ready(opened, f"{page}-before")
         if before is not None:
-            self.continuity.require(opened, before)
+            await self._require_same(opened, before)
         seen = await self._release(opened, [one.prepared for one in ready])
         self.server_s += time.monotonic() - started
 
@@ -269,6 +269,14 @@ class Exchanger:
             ready.append(_Ready(member=one, prepared=prepared, fields=self._bodies[key].fields))
         return ready
 
+    async def _require_same(self, opened: OpenRoute, before: Scrape) -> None:
+        """Raises `Restarted` when the page before a request is of another process, for good."""
+        try:
+            self.continuity.require(opened, before)
+        except Restarted:
+            if not await self.continuity.look_again(opened, _Looks(self._scrape, opened)):
+                raise
+
     async def _settle(self, opened: OpenRoute, exchange: Exchange, before: Scrape, name: str) -> Exchange:
         """Waits until the counters hold all of our request, and keeps the page that says so."""
         self._enter("settling")
@@ -286,7 +294,8 @@ class Exchanger:
             after = await self._with_file(wait.last, look.page, name)
         except JournalError as error:  # the answer is worth more than the text of its page
             self.unkept, after = error, wait.last
-        self.continuity.look(opened, after)
+        self.continuity.look(opened, after, exchange.usage.completion_tokens if exchange.usage else None)
+        await self.continuity.look_again(opened, look)
         self.server_s += time.monotonic() - started
         if opened.metrics_url is not None:
             settled = wait.reached is True and exchange.failure is None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,7 @@ class Replaced(Progress):
     def __init__(self, server: Simulator, comes: Profile, phase: Phase, times: int = 1) -> None:
         super().__init__()
         self.servers = [server]
+        self.faults: list[str] = []
         self._comes, self._phase, self._times = comes, phase, times
 
     def enter(self, phase: Phase, now_ns: int) -> None:
@@ -57,7 +60,7 @@ class Replaced(Progress):
     def replace(self, comes: Profile) -> None:
         port = self.servers[-1].port
         self.servers[-1].stop()
-        self.servers.append(simulate(comes, port=port))
+        self.servers.append(simulate(comes, port=port, faults=self.faults))
 
 
 def text_for(urls: dict[str, str], *, tokenizer: bool = True) -> str:
@@ -163,6 +166,70 @@ def test_after_a_restart_that_no_request_met_the_same_server_goes_on(tmp_path: P
     assert "restarted" in back.message
     assert len(measured_well(run)) == len(exchanges(run)) == 2  # nothing was sent for nothing
     assert len(events(run, STARTED)) >= 3
+
+
+def test_without_a_process_start_such_a_restart_is_seen_as_well(tmp_path: Path) -> None:
+    server = simulate(TOY, faults=["metrics-no-process"])
+    progress = Replaced(server, TOY, "waiting until idle", times=2)
+    progress.faults = ["metrics-no-process"]
+    try:
+        run = asyncio.run(start(order(text_for({"a": server.base_url}), tmp_path), progress))
+    finally:
+        progress.servers[-1].stop()
+    (back,) = events(run, SERVER_BACK)
+    assert "restarted between requests (generation_tokens fell from" in back.message
+    assert len(measured_well(run)) == len(exchanges(run)) == 2
+
+
+class Balancer:
+    """Requests go to the first of two servers, its metrics pages come from both in turn."""
+
+    def __init__(self, servers: Sequence[Simulator]) -> None:
+        self._ports = [one.port for one in servers]
+        self._pages = 0
+
+    async def __aenter__(self) -> str:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await self._serve_one(reader, writer)
+        writer.close()
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request, *fields = (await reader.readuntil(b"\r\n\r\n")).rstrip().split(b"\r\n")
+        by_name = {name.lower(): value for name, _, value in (field.partition(b":") for field in fields)}
+        body = await reader.readexactly(int(by_name.get(b"content-length", b"0")))
+        fields = [field for field in fields if not field.lower().startswith(b"connection:")]
+        self._pages += b" /metrics " in request
+        port = self._ports[self._pages % 2 if b" /metrics " in request else 0]
+        answer, ask = await asyncio.open_connection("127.0.0.1", port)
+        ask.write(b"\r\n".join([request, *fields, b"Connection: close", b"", b""]) + body)
+        while part := await answer.read(65_536):
+            writer.write(part)
+            await writer.drain()
+        ask.close()
+
+
+def test_servers_that_take_turns_behind_one_address_are_no_restarts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.run.exchange._SETTLE_LIMIT_S", 1.0)  # two pages in turn never stand still
+    progress = Progress()
+
+    async def measured(servers: Sequence[Simulator]) -> Path:
+        async with Balancer(servers) as url:
+            return await start(order(text_for({"a": url}), tmp_path, force=True), progress)
+
+    with simulate(TOY, faults=["metrics-no-process"]) as a, simulate(TOY, faults=["metrics-no-process"]) as b:
+        run = asyncio.run(measured([a, b]))
+    assert (events(run, SERVER_BACK), events(run, ROUTE_LOST), len(exchanges(run))) == ([], [], 2)
+    assert any("route a: several servers take turns behind its address" in note for note in progress.notes)
 
 
 def test_a_server_whose_own_tokenizer_is_another_one_now_is_another_server(
