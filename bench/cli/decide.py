@@ -263,7 +263,9 @@ def advise(
         return
     cached = parse_reuse(reused).of(prompt or 1)
     request = Request(prompt_tokens=prompt or 1, output_tokens=output or 1, reused_tokens=cached)
-    found = advise_request(loaded.measurements, request, loaded.observed, limits=loaded.limits)
+    found = advise_request(
+        loaded.measurements, request, loaded.observed, limits=loaded.limits, blocks=loaded.blocks
+    )
     print(msgspec.json.encode(found).decode() if as_json else advice_table(found))
 
 

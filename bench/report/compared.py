@@ -50,9 +50,12 @@ def note_of(content: Content) -> str:
     marks = {one.lacking for one in content.comparisons if one.quantity in COMPARED}
     lengths = sorted({one.output_tokens for one in content.comparisons if one.output_tokens is not None})
     at = f"totals of unequal outputs at {' or '.join(f'{n:,}' for n in lengths)} tokens" if lengths else ""
-    chance = by_chance(one for one in content.comparisons if one.quantity in COMPARED)
+    found = [one for one in content.comparisons if one.quantity in COMPARED]
+    chance = by_chance(found)
+    spread = any(one.ratio is not None and one.ratio.spread is not None for one in found)
+    told = "with their spread" if spread else "(single texts have no spread)"
     return "; ".join(
-        ["ratios of medians with their spread", *([at] if at else [])]
+        [f"ratios of medians {told}", *([at] if at else [])]
         + [text for mark, text in _MEANING.items() if mark in marks]
         + ([chance] if chance else [])
     )
@@ -107,12 +110,20 @@ def _ratio(one: Comparison | None, content: Content) -> str:
 
 
 def factor(estimate: Estimate) -> str:
-    """A ratio with its spread: `3.56x (3.50-3.66)`."""
-    text = f"{estimate.value:.2f}x"
-    if estimate.low is not None and estimate.high is not None:
-        low, high = f"{estimate.low:.2f}", f"{estimate.high:.2f}"
-        text += f" ({low}-{high})" if low != high else f" ({low})"
-    return text
+    """A ratio with its spread: `3.56x (3.50-3.66)`; with more digits where the ends would else look alike, or
+    look like 1, which they are not: `1.011x (1.007-1.014)`."""
+    low, high = estimate.low, estimate.high
+    if low is None or high is None:
+        return f"{estimate.value:.2f}x"
+    digits = next((count for count in (2, 3) if _tells(low, high, count)), 4)
+    ends = list(dict.fromkeys(f"{end:.{digits}f}" for end in (low, high)))
+    return f"{estimate.value:.{digits}f}x ({'-'.join(ends)})"
+
+
+def _tells(low: float, high: float, digits: int) -> bool:
+    """Whether so many digits tell the ends of a spread from each other, and from 1 if it does not hold 1."""
+    ends = round(low, digits), round(high, digits)
+    return (low == high or ends[0] != ends[1]) and (low <= 1 <= high or 1 not in ends)
 
 
 def signed(estimate: Estimate, unit: str) -> str:

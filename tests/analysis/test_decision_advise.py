@@ -142,3 +142,14 @@ def test_tasks_are_answered_one_by_one() -> None:
     assert {one.task for one in advise_workload(both, [request])} == {"continue", "echo"}
     with pytest.raises(SuiteError, match="several tasks"):
         Advisor(both)
+
+
+def test_a_reused_part_that_is_no_whole_blocks_is_named_where_the_law_speaks() -> None:
+    """Of 1,616: 50,000 is 30.9 blocks, 48,480 is 30; the other route's block is not known."""
+    request = Request(prompt_tokens=100_000, reused_tokens=50_000, output_tokens=300)
+    said = {one.route: one.warnings for one in advise(rows(), request, blocks={"fast": 1_616})}
+    broken = "50,000 tokens are no whole blocks of 1,616: it would reuse 48,480"
+    assert broken in said["fast"] and broken not in said["slow"]
+    whole = structs.replace(request, reused_tokens=48_480)
+    found = advise(rows(), whole, blocks={"fast": 1_616})
+    assert not [text for one in found for text in one.warnings if "whole" in text]

@@ -113,7 +113,7 @@ def test_the_study_tells_its_own_result() -> None:
         "mtp4 beats mtp2 beyond about 11,500 output tokens at 564,575 (11,054 to 11,888, range); "
         "extrapolated 22.4-fold from 512 measured",
         "replays reuse 99.6% of their prompts",
-        "tested up to 564,580 tokens, 56% of the configured limit; nothing measured above",
+        "tested up to 564,580 tokens, 56% of the served limit; nothing measured above",
     ):
         assert expected in lines
 

@@ -57,7 +57,7 @@ def test_an_undecided_start_leaves_the_longer_outputs_decided() -> None:
 def test_the_share_of_the_limit_needs_one_known_limit_for_every_route() -> None:
     rows = [trial("a", tier=5000), trial("b", tier=5000)]
     assert report_lines(rows, limits={"a": 10_000, "b": 10_000}) == [
-        "tested up to 5,000 tokens, 50% of the configured limit; nothing measured above"
+        "tested up to 5,000 tokens, 50% of the served limit; nothing measured above"
     ]
     for limits in ({"a": 10_000}, {"a": 10_000, "b": 20_000}, {}):
         assert report_lines(rows, limits=limits) == ["tested up to 5,000 tokens; nothing measured above"]

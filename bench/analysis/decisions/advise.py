@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct, structs
 
 from bench.analysis.decisions.claims import many
+from bench.analysis.decisions.reused import no_whole_blocks
 from bench.analysis.decisions.shown import Shown
 from bench.analysis.decisions.workload import Request
 from bench.analysis.statistics import decode, prefill
@@ -84,8 +85,9 @@ class Advisor:
     """Answers for any number of requests from the measurements of one task.
 
     `observed` are rates seen elsewhere, e.g. in production: they count for decoding at their prompt
-    length, and for nothing else. `limits` is by route, as far as known. Raises `SuiteError` when there is
-    no valid measurement, or when they are of several tasks: speculation differs between these.
+    length, and for nothing else. `limits` and `blocks` (tokens of a cache block) are by route, as far as
+    known. Raises `SuiteError` when there is no valid measurement, or when they are of several tasks:
+    speculation differs between these.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Advisor:
         observed: Iterable[Measurement] = (),
         *,
         limits: Mapping[str, Limits] | None = None,
+        blocks: Mapping[str, int] | None = None,
     ) -> None:
         rows = [row for row in labelled(measurements) if usable(row)]
         self.routes = routes_of(rows)
@@ -102,7 +105,7 @@ class Advisor:
         self.task, *others = dict.fromkeys(row.task for row in rows)
         if others:
             raise SuiteError(f"measurements of several tasks ({self.task}, {', '.join(others)}): choose one")
-        self._limits = dict(limits or {})
+        self._limits, self._blocks = dict(limits or {}), dict(blocks or {})
         self._ttft = prefill.fit(rows)
         self._step = decode.fit(rows)
         elsewhere = list(observed)
@@ -194,6 +197,8 @@ class Advisor:
             basis["ttft_s"] += "; beyond the measured prompts"
         if request.reused_tokens and law.cached_s is None:
             warnings.append("no replay was measured: a cached token is reckoned as free")
+        broken = no_whole_blocks(request.reused_tokens, self._blocks.get(plain_route(route)))
+        warnings += [broken] if broken else []
         warnings += law.warnings
         return found
 
@@ -237,9 +242,10 @@ def advise(
     observed: Iterable[Measurement] = (),
     *,
     limits: Mapping[str, Limits] | None = None,
+    blocks: Mapping[str, int] | None = None,
 ) -> list[Advice]:
     """Expected latency of every route for one request, the best first; several tasks one after another."""
-    advisors = _advisors(measurements, observed, limits)
+    advisors = _advisors(measurements, observed, limits, blocks)
     return [advice for advisor in advisors for advice in advisor.advise(request)]
 
 
@@ -267,6 +273,7 @@ def _advisors(
     measurements: Iterable[Measurement],
     observed: Iterable[Measurement],
     limits: Mapping[str, Limits] | None,
+    blocks: Mapping[str, int] | None = None,
 ) -> list[Advisor]:
     """One for every task that has a valid measurement."""
     rows, seen = labelled(measurements), list(observed)
@@ -278,6 +285,7 @@ def _advisors(
             (row for row in rows if row.task == task),
             (row for row in seen if row.task == task),
             limits=limits,
+            blocks=blocks,
         )
         for task in tasks
     ]

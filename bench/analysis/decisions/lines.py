@@ -237,5 +237,5 @@ def _tested(rows: Sequence[Measurement], limits: dict[str, int]) -> list[str]:
     if limit is None:
         return [f"tested up to {most:,} tokens; nothing measured above"]
     return [
-        f"tested up to {most:,} tokens, {most / limit:.0%} of the configured limit; nothing measured above"
+        f"tested up to {most:,} tokens, {most / limit:.0%} of the served limit; nothing measured above"
     ]
