@@ -117,8 +117,9 @@ def comparison(content: Content, width: int = WIDTH, prose: int = WIDTH) -> str:
             break
     note = compared.note_of(content)
     if not spreads:
-        lacks = "spread" if shown == kept else "spread and for the difference of TTFT"
-        note = note.replace("with their spread", f"(no room for their {lacks}: see report.md)")
+        note = note.replace("with their spread", "(no room for their spread: see report.md)")
+    if shown != kept and compared.LATER in kept:
+        note += "; no room for the difference of TTFT: see report.md"
     against = "" if several else f" with {rows[0][1]}"
     shown_text = "\n  ".join([f"compared{against}:", *text])
     return f"{shown_text}\n{_wrap('  ' + note, prose, '  ')}"

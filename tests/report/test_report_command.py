@@ -36,9 +36,11 @@ def test_the_table_goes_to_stdout_and_the_files_are_named_on_stderr(run: Path) -
 
 def test_prose_is_as_wide_as_the_terminal(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "50")
-    out, _ = call(run, "--no-plots")
+    out, err = call(run, "--no-plots")
     prose = out[out.index("\nlook at:") :]
     assert 40 < max(map(len, prose.splitlines())) <= 50
+    assert [line for line in err.splitlines() if len(line) > 50 and str(run) not in line] == []
+    assert any(line.startswith("  ") and "measurements.csv" in line for line in err.splitlines())
 
 
 def test_json_is_the_summary_and_nothing_else(run: Path) -> None:

@@ -114,7 +114,8 @@ def test_what_a_narrow_terminal_lacks_is_said() -> None:
     told = " ".join(terminal(samples.content(), 50).split())
     assert "no room for spreads: see report.md" in told
     assert "no room for length, prompt, accept, reuse, total: see report.md" in told
-    assert "(no room for their spread and for the difference of TTFT: see report.md)" in told
+    assert "(no room for their spread: see report.md)" in told
+    assert "; no room for the difference of TTFT: see report.md" in told
     assert "+146 s" not in told and "+146 s" in terminal(samples.content(), 80)
 
 
