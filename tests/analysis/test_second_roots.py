@@ -83,6 +83,15 @@ def test_a_crossover_by_straight_lines_ends_where_they_bend_back() -> None:
     assert one.until == pytest.approx(9_001, rel=1e-6)
 
 
+def test_lines_that_meet_beyond_the_measured_length_are_no_crossover_where_bent_ones_never_do() -> None:
+    # straight lines of 100 tokens meet at 1 + 1 / 0.0067 = 150.25; 1 - 0.0166 x + 1e-4 x^2 is never below 0.31
+    rows = parted(1.0, -0.0166, 1e-4)
+    for route in ("a", "b"):
+        one = shortest(rows, route)
+        assert (one.status, one.output_tokens, one.ahead) == ("undecided", None, "b")
+        assert one.ahead_to == pytest.approx(1 + 1 / 0.0067)
+
+
 def test_faster_at_every_length_ends_where_the_other_slows_less() -> None:
     # a is ahead from the start on: -0.9 - 8e-4 x + 1e-7 x^2 = 1e-7 (x + 1,000) (x - 9,000)
     one = shortest(parted(-0.9, -8e-4, BEND))

@@ -245,8 +245,7 @@ def _located(
     if straight is None:
         return structs.replace(one, status="undecided", warnings=(*one.warnings, "the lines never meet"))
     bent, until = _by_slowing(a, b, one, ahead, is_paired)
-    is_far = bool(one.measured) and straight.value > FAR * (one.measured or 0)
-    if is_far and bent is None and a.slope is not None and b.slope is not None:
+    if one.measured and straight.value > one.measured and bent is None and a.slope and b.slope:
         return _never_met(one, straight, b.name if ahead < 0 else a.name)
     best, basis, warnings = straight, "line", list(one.warnings)
     if a.curves and b.curves and one.measured and straight.value <= one.measured:
@@ -257,7 +256,7 @@ def _located(
         best, basis = (better, "curve") if better is not None else (straight, "line")
         until = ends or until
         warnings += notes
-    elif one.measured and is_far:
+    elif one.measured and straight.value > FAR * one.measured:
         best, basis = (bent, "slowing") if bent is not None else (straight, "line")
         warnings += _unknown_slowing(a, b, one.measured, ahead) if bent is None else []
     factor = best.value / one.measured if one.measured else None
@@ -279,7 +278,7 @@ def _located(
 
 
 def _never_met(one: Crossover, straight: Estimate, starter: str) -> Crossover:
-    """A pair whose straight lines meet far out and whose bent ones do not: no crossover is claimed.
+    """A pair whose straight lines meet beyond the measured length and whose bent ones do not: no crossover.
 
     The route that starts first stays ahead as far as straight lines are trusted, and up to the near end of
     their spread.
