@@ -84,7 +84,7 @@ def test_a_crossover_by_straight_lines_ends_where_they_bend_back() -> None:
 
 
 def test_lines_that_meet_beyond_the_measured_length_are_no_crossover_where_bent_ones_never_do() -> None:
-    # straight lines of 100 tokens meet at 1 + 1 / 0.0067 = 150.25; 1 - 0.0166 x + 1e-4 x^2 is never below 0.31
+    # straight lines of 100 tokens meet at 1 + 1 / 0.0067 = 150; 1 - 0.0166 x + 1e-4 x^2 stays above 0.3
     rows = parted(1.0, -0.0166, 1e-4)
     for route in ("a", "b"):
         one = shortest(rows, route)
