@@ -47,7 +47,14 @@ no_report_option = click.option(
 @click.option(
     "--force",
     is_flag=True,
-    help="Go on although a check failed, or a resumed run finds another server or other texts than it had.",
+    help="Go on although a check failed, or servers or texts are no longer what the run recorded.",
+)
+@click.option(
+    "--allow-absent",
+    is_flag=True,
+    help="Begin although a server is not there: the other routes are measured, and it is looked for again "
+    "later. If it does not come, the run ends with exit code 3 and names what is left. A resumed run always "
+    "begins so.",
 )
 @click.option("--dry-run", is_flag=True, help="Print all that would happen, commands too, and do nothing.")
 @click.option(
@@ -75,6 +82,7 @@ def run(
     results: Path,
     route: tuple[str, ...],
     force: bool,
+    allow_absent: bool,
     dry_run: bool,
     verify_crossover: bool,
     verify_budget: str | None,
@@ -100,7 +108,7 @@ def run(
     elif suite is None:
         raise SuiteError("give either a suite file or --resume RUN")
     else:
-        order = _order(suite, results, route, force=force, on_finish=on_finish)
+        order = _order(suite, results, route, force=force, allow_absent=allow_absent, on_finish=on_finish)
         if dry_run:
             _outline(order)
             if verify_crossover:
@@ -166,7 +174,13 @@ def _print_verified(run: Path) -> None:
 
 
 def _order(
-    suite: Path, results: Path, routes: tuple[str, ...], *, force: bool, on_finish: str | None
+    suite: Path,
+    results: Path,
+    routes: tuple[str, ...],
+    *,
+    force: bool,
+    allow_absent: bool,
+    on_finish: str | None,
 ) -> Order:
     from bench.run.order import Order, read_usable
 
@@ -178,6 +192,7 @@ def _order(
         folder=suite.parent,
         routes=routes,
         force=force,
+        allow_absent=allow_absent,
     )
 
 

@@ -27,7 +27,9 @@ class Order(Struct, frozen=True, kw_only=True):
     routes: tuple[str, ...] = ()
     """Only these routes; empty: all."""
     force: bool = False
-    """Go on although a check failed; recorded in the run."""
+    """Go on although a check failed, or a server is not what the run recorded; recorded in the run."""
+    allow_absent: bool = False
+    """Begin although a server of somebody else's is not there: it is looked for again later."""
     earlier: tuple[Path, ...] = ()
     """Runs that tell how long the trials will take; empty: those under `results` that fit."""
     calibrate: bool = False

@@ -53,13 +53,13 @@ async def start(order: Order, progress: Progress) -> Path:
 
     Nothing is written before every route that can be up by then has passed its checks and the
     shortest and the longest prompt have been composed. Raises the error of the first check that
-    failed, or one that names the servers that are not there, unless forced.
+    failed, unless forced, or one that names the servers that are not there, unless that is allowed.
     """
     suite = only_routes(order.suite, order.routes)
     _refuse(check_disk(order.results), order)  # before a server is started, or waited for
     stage = Stage(suite, order.folder, progress, results=order.results, force=order.force)
     async with stage:
-        await stage.open_at_first(stage.first(), all_needed=not order.force)
+        await stage.open_at_first(stage.first(), all_needed=not order.allow_absent)
         open_routes = stage.open_routes
         # While servers answer: what the client is made of takes a look at a dozen files.
         checks, facts = await asyncio.gather(check(suite, open_routes, order), asyncio.to_thread(environment))

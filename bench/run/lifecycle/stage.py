@@ -57,6 +57,16 @@ def without_name(error: BenchError, route: str) -> str:
     return "; ".join(line.removeprefix(f"route {route}: ") for line in str(error).splitlines())
 
 
+def _way_on(others: Iterable[str], *, many: bool) -> str:
+    """What to do where some of the servers are not there."""
+    them, do = ("them", "they do") if many else ("it", "it does")
+    told = " ".join(f"--route {name}" for name in others)
+    return (
+        f"to measure the others: {told}, or --allow-absent, which looks for {them} again later (if {do} not "
+        "come, the run ends with exit code 3 and names what is left)"
+    )
+
+
 class Stage:
     """Opens and closes routes; use as a context manager, which closes all that are open.
 
@@ -137,8 +147,7 @@ class Stage:
         others = [route.name for route in self._suite.routes if route.name not in absent]
         if absent and (all_needed or not others):
             text = "\n".join(absent.values())
-            told = " ".join(f"--route {name}" for name in others)
-            raise EngineError(f"{text}; without it: {told}, or --force to wait for it" if others else text)
+            raise EngineError(f"{text}; {_way_on(others, many=len(absent) > 1)}" if others else text)
         self._progress.notes.extend(
             f"{text}; looked for again when its turn comes" for text in absent.values()
         )
