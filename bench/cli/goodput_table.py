@@ -19,6 +19,10 @@ _NOT_KNOWN = {
 """What is missing, as `Goodput.left_out` names it."""
 
 
+_SPARE = ("worst", "waves", "95% interval")
+"""Columns that a narrow terminal does without: the lines above the table and the verdict follow from them."""
+
+
 def goodput_table(found: Sequence[Goodput], share: float) -> str:
     """One row a level, what is left out, and for each route how many at once keep the promise."""
     head = ["route", "prompt", "at once", "within", "95% interval", "within/s", f"{share * 100:g}% within"]
@@ -45,7 +49,7 @@ def goodput_table(found: Sequence[Goodput], share: float) -> str:
     groups = groupby(found, key=lambda one: (one.route, _cell(one, found)))
     lines = [f"{route}, {cell}: {_conclusion(list(levels))}" for (route, cell), levels in groups]
     answer, key = ("\n".join(map(filled, told)) for told in (lines, _key(found)))
-    return f"{answer}\n\n{table(head, rows)}{notes(texts, 0)}\n\n{key}"
+    return f"{answer}\n\n{table(head, rows, spare=_SPARE)}{notes(texts, 0)}\n\n{key}"
 
 
 def _cell(one: Goodput, found: Sequence[Goodput]) -> str:

@@ -586,6 +586,18 @@ def test_decisions_fit_a_narrow_terminal(tmp_path: Path, monkeypatch: pytest.Mon
         assert max(map(len, text.splitlines())) <= 80, text
 
 
+@pytest.mark.parametrize(("columns", "gone"), [(60, "worst, waves"), (50, "worst, waves, 95% interval")])
+def test_levels_of_goodput_fit_a_phone(columns: int, gone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    rows = [
+        structs.replace(row, route="target-only", tier=16_384)
+        for row in level(2, 40) + level(16, 4, beyond=9)
+    ]
+    text = goodput_table(goodput(rows, Promise(ttft_s=2.0)), 0.9)
+    assert max(map(len, text.splitlines())) <= columns, text
+    assert f"no room for {gone}: see --json" in text
+
+
 def test_a_head_is_folded_before_what_stands_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     text = decide_table(["a name", "95% interval", "requests at once"], [["some-route-x", "29 to 100%", "1"]])
