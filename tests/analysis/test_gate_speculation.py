@@ -171,8 +171,12 @@ def test_what_a_table_calls_off_and_valid_is_plain_decoding() -> None:
 
 def test_routes_of_several_sources_are_held_by_their_own_names() -> None:
     def runs(name: str, state: Speculated) -> list[Measurement]:
-        found = [structs.replace(row, source="r1") for row in rows(state, 6, name=name)]
-        return found + [structs.replace(row, source="r2") for row in rows(state, 6, first=7, name=name)]
+        both = rows(state, 6, name=name, tpot=FAST), rows(state, 6, first=7, name=name, tpot=FAST)
+        return [
+            structs.replace(row, source=source)
+            for source, own in zip(("r1", "r2"), both, strict=True)
+            for row in own
+        ]
 
     new = runs("mtp", "fallback") + runs("plain", "none")
     old = runs("mtp", "as declared") + runs("plain", "none")
@@ -185,6 +189,12 @@ def test_a_cell_that_lost_it_on_both_sides_stays_open_beside_one_that_passes() -
     outcomes = gate(fine + rows("off", 6), fine + rows("fallback", 6), [DECODE])
     assert {one.tier: one.status for one in outcomes} == {64: "pass", 1000: "cannot tell"}
     assert verdict(outcomes) == "cannot tell"
+
+
+def test_a_length_that_only_the_baseline_measured_opens_no_rule_for_every_length() -> None:
+    fine = [structs.replace(row, tier=64) for row in rows("as declared", 6)]
+    (one,) = gate(fine, fine + rows("fallback", 6), [DECODE])
+    assert (one.tier, one.status) == (64, "pass")
 
 
 def test_a_trial_is_repeated_by_an_attempt_at_the_same_repeat_and_condition_alone() -> None:

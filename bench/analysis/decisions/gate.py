@@ -172,7 +172,7 @@ def _rule(rule: Rule, sides: _Sides) -> list[Outcome]:
         if one.quantity != QUANTITIES[rule.quantity] or not is_meant(route, cell):
             continue
         lack = next((lack for lack in lacks if lack.is_of(route, cell)), None)
-        if lack is None or (lack.status is None and _in_one_state(one)):
+        if _in_one_state(one) and (lack is None or lack.status is None):
             outcomes.append(_outcome(rule, one, lack))
     if outcomes:
         return outcomes
