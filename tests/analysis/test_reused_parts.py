@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 from decision_samples import trial, two_routes
+from msgspec import structs
 
+from bench.analysis.decisions import reused
 from bench.analysis.decisions.reused import Reuse, reuse_crossovers
+from bench.analysis.statistics.bootstrap import Floats
+from bench.analysis.statistics.latency import steps_to
 from bench.errors import SuiteError
 
 
@@ -54,3 +58,20 @@ def test_without_a_longer_prompt_the_longest_is_named(reuse: Reuse, asked: str) 
     with pytest.raises(SuiteError) as caught:
         reuse_crossovers(two_routes(), reuse)
     assert str(caught.value) == told
+
+
+def test_decoding_is_reckoned_once_a_route_and_prompt_length_however_many_pairs_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[float] = []
+
+    def counting(outputs: Floats, first_chunk_tokens: float) -> Floats:
+        asked.append(first_chunk_tokens)
+        return steps_to(outputs, first_chunk_tokens)
+
+    monkeypatch.setattr(reused, "steps_to", counting)
+    rows = [
+        structs.replace(row, route=f"{row.route}{copy}") for copy in range(3) for row in two_routes(noise=0.0)
+    ]
+    assert len(reuse_crossovers(rows, Reuse(share=0.5))) == 6 * 5 * 3
+    assert len(asked) == 6 * 3

@@ -81,7 +81,17 @@ def reused_crossovers(
     )
 
 
-_Steps = tuple[DecodeLaw, DecodeLaw]
+class _Decoding(NamedTuple):
+    """A route's decoding behind prompts of one length."""
+
+    law: DecodeLaw
+    seconds: Floats
+    """Behind the first chunk, up to every output length of the grid; reckoned once for all pairs."""
+    half_s: Floats
+    """Half of the spread of these; NaN where unknown."""
+
+
+_Steps = tuple[_Decoding, _Decoding]
 
 
 class _Reckoned(NamedTuple):
@@ -89,7 +99,7 @@ class _Reckoned(NamedTuple):
 
     route: str
     ttft: Estimate | None
-    step: DecodeLaw | None
+    step: _Decoding | None
     law: PrefillLaw
     texts: int
     trials: int
@@ -151,7 +161,13 @@ def _reckoned(
     route: str, tier: int, cached: int, law: PrefillLaw, step: DecodeLaw | None, rows: Sequence[Measurement]
 ) -> _Reckoned:
     cold = [row for row in rows if row.route == route and pooled(row.condition) == "cold"]
-    return _Reckoned(route, law.predict(tier, cached), step, law, len(Texts(cold)), len(cold))
+    steps = _decoding(step, tier) if step is not None else None
+    return _Reckoned(route, law.predict(tier, cached), steps, law, len(Texts(cold)), len(cold))
+
+
+def _decoding(law: DecodeLaw, tier: int) -> _Decoding:
+    steps, context = steps_to(_GRID, law.first_chunk_tokens), tier + _GRID / 2
+    return _Decoding(law, steps * law.at(context), steps * law.half_at(context))
 
 
 def _unseen(route: str, cached: int, rows: Sequence[Measurement], block: int | None) -> list[str]:
@@ -192,10 +208,10 @@ def _crossover(a: _Reckoned, b: _Reckoned, tier: int, cached: int, task: str) ->
     )
     if a.ttft is None or b.ttft is None or a.step is None or b.step is None:
         return one
-    measured = min(a.step.longest_output, b.step.longest_output)
+    measured = min(a.step.law.longest_output, b.step.law.longest_output)
     context = tier + measured / 2
     ttft = _difference(a.ttft, b.ttft)
-    tpot = _difference(_step(a.step, context), _step(b.step, context))
+    tpot = _difference(_step(a.step.law, context), _step(b.step.law, context))
     return _located(one, ttft, tpot, (a.step, b.step), measured)
 
 
@@ -241,9 +257,9 @@ def _located(one: Crossover, ttft: Estimate, tpot: Estimate, steps: _Steps, meas
     if status == "undecided":
         return one
     ahead = {"always": -1, "never": 1}.get(status, -1 if tpot.value < 0 else 1)
-    known = min(step.longest_context for step in steps) - one.tier
+    known = min(step.law.longest_context for step in steps) - one.tier
     spread: Spread = "interval" if min(one.samples) >= bootstrap.MINIMUM else "range"
-    met, until = _lead_of(one.tier, ttft, steps, ahead, known, spread)
+    met, until = _lead_of(ttft, steps, ahead, known, spread)
     if status == "crosses":
         if met is None:
             never = "by these laws they never meet"
@@ -264,12 +280,12 @@ def _located(one: Crossover, ttft: Estimate, tpot: Estimate, steps: _Steps, meas
 
 def _straight(ttft: Estimate, steps: _Steps, context: float, ahead: int) -> float:
     """n* of straight lines with the step times of one context."""
-    (pa, ca), (pb, cb) = ((step.at(context), np.asarray(step.first_chunk_tokens)) for step in steps)
+    (pa, ca), (pb, cb) = ((law.at(context), np.asarray(law.first_chunk_tokens)) for law, _, _ in steps)
     return float(of_lines(np.asarray(ttft.value), pa, ca, np.zeros(()), pb, cb, ahead=ahead).at)
 
 
 def _lead_of(
-    tier: int, ttft: Estimate, steps: _Steps, ahead: int, known: float, spread: Spread
+    ttft: Estimate, steps: _Steps, ahead: int, known: float, spread: Spread
 ) -> tuple[Estimate | None, Estimate | None]:
     """Where the two latencies are equal, and where the lead taken there ends, with their spreads.
 
@@ -277,13 +293,12 @@ def _lead_of(
     difference joins those of the TTFTs and of both step times at that length, slopes and all, added in
     squares (E. C. Fieller's way with a quotient, JRSS B 16, 1954). An end that is not reached is left open.
     """
-    context = tier + _GRID / 2
-    a, b = (steps_to(_GRID, step.first_chunk_tokens) for step in steps)
-    behind = -ahead * (ttft.value + a * steps[0].at(context) - b * steps[1].at(context))
+    a, b = steps
+    behind = -ahead * (ttft.value + a.seconds - b.seconds)
     at, until = (float(place[0]) for place in of_gaps(_GRID, behind[None, :], ahead=-1, known=known))
     half = np.full(_GRID.size, np.nan)
     if ttft.low is not None and ttft.high is not None:
-        parts = (ttft.high - ttft.low) / 2, a * steps[0].half_at(context), b * steps[1].half_at(context)
+        parts = (ttft.high - ttft.low) / 2, a.half_s, b.half_s
         half = np.sqrt(sum(np.square(part) for part in parts))
     samples = ttft.samples
     if np.isnan(half).any():
