@@ -54,14 +54,14 @@ TOLD = {
     "all off": "6 of 6 measurements (speculation_off: 0 drafts for 101 tokens)",
 }
 # what the rule says of a new run (row) against a baseline (column, in the order of `SIDES`):
-# = figures decide, of like with like; FAIL the new run lost it;
+# = figures decide, of like with like; FAIL the new run lost it, or lacks it in a larger part;
 # ? the baseline never had it, or neither has valid measurements of one kind
 EXPECTED = {
     #                declared  some fb  all fb  some off  repeated  all off
     "declared":      "=        =        ?       =         =         ?",
-    "some fallback": "FAIL     FAIL     ?       FAIL      FAIL      ?",
+    "some fallback": "FAIL     =        ?       =         FAIL      ?",
     "all fallback":  "FAIL     FAIL     =       FAIL      FAIL      ?",
-    "some off":      "FAIL     FAIL     ?       FAIL      FAIL      ?",
+    "some off":      "FAIL     =        ?       =         FAIL      ?",
     "off, repeated": "=        =        ?       =         =         ?",
     "all off":       "FAIL     FAIL     ?       FAIL      FAIL      ?",
 }  # fmt: skip
@@ -122,6 +122,15 @@ def test_a_baseline_that_partly_fell_back_excuses_no_new_run_that_wholly_did() -
     assert one.status == "fail"
     assert "in the new run, 15 of 15 measurements" in one.why
     assert "in the baseline, 5 of 15 measurements" in one.why
+
+
+def test_a_run_that_lacks_it_in_a_larger_part_than_its_baseline_fails() -> None:
+    old = rows("as declared", 8) + rows("fallback", 4, first=9)
+    as_much = rows("as declared", 6) + rows("fallback", 3, first=7)
+    assert of_mtp(gate(as_much, old, [DECODE])).status == "pass"
+    more = rows("as declared", 6) + rows("fallback", 4, first=7)
+    one = of_mtp(gate(more, old, [DECODE]))
+    assert one.status == "fail" and "4 of 10" in one.why and "4 of 12" in one.why
 
 
 def test_silently_off_in_most_requests_fails_even_where_each_trial_was_repeated_in_the_end() -> None:

@@ -6,9 +6,10 @@ lies beyond the tolerance and holds only when the whole interval lies within; an
 be told, and the outcome says how many trials would settle it.
 
 A route that ran without the speculation it declares, in some measurements or in all, fails every rule of its
-cell, whatever its figures: it is not what was to be served. Single `off` attempts that were repeated with
-speculation are left out and named. Where the baseline never had it, there is nothing to hold the new run
-against; where it had it in some measurements, these are the baseline. Where neither had it, figures decide.
+cell, whatever its figures: it is not what was to be served. A part no larger than the baseline's does not,
+and is left out and named, as are single `off` attempts that were repeated with speculation. Where the
+baseline never had it, there is nothing to hold the new run against; where it had it in some measurements,
+these are the baseline. Where neither had it, figures decide.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ def _rule(rule: Rule, sides: _Sides) -> list[Outcome]:
         if one.quantity != QUANTITIES[rule.quantity] or not is_meant(route, cell):
             continue
         lack = next((lack for lack in lacks if lack.is_of(route, cell)), None)
-        if _in_one_state(one) and (lack is None or lack.status is None):
+        if _decides(one, lack):
             outcomes.append(_outcome(rule, one, lack))
     if outcomes:
         return outcomes
@@ -182,9 +183,14 @@ def _rule(rule: Rule, sides: _Sides) -> list[Outcome]:
     return [Outcome(rule=rule, route=rule.route or "*", tier=rule.tier, status="cannot tell", why=why)]
 
 
-def _in_one_state(one: Comparison) -> bool:
-    """Whether both sides speculated, or neither: a ratio of the one to the other holds no rule."""
-    return one.route.endswith(FALLBACK) == one.base.endswith(FALLBACK)
+def _decides(one: Comparison, lack: Lack | None) -> bool:
+    """Whether a ratio holds a rule: one of like to like, and of what ran without its speculation only where
+    that is all there is."""
+    if one.route.endswith(FALLBACK) != one.base.endswith(FALLBACK):
+        return False
+    if lack is None:
+        return True
+    return lack.status is None and (lack.neither or not one.route.endswith(FALLBACK))
 
 
 def _without_speculation(rule: Rule, lack: Lack, status: Status) -> Outcome:

@@ -1,8 +1,8 @@
 """What two runs have to be told of each other where routes ran without the speculation that they declare.
 
-A new run may not lose it: a baseline that had it in some measurements is one by these. A baseline that never
-had it is none for a new run that does, since against plain decoding a slow drafter looks fast. Where neither
-had it, like stands against like.
+A new run may not lose it, nor lack it in a larger part than its baseline did: one that had it in some
+measurements is a baseline by these. A baseline that never had it is none for a new run that does, since
+against plain decoding a slow drafter looks fast. Where neither had it, like stands against like.
 """
 
 from __future__ import annotations
@@ -97,7 +97,14 @@ def _decided(new: Unspeculated | None, old: Unspeculated | None, measured: Conta
         if new is not None and not new.kept:
             return None if NEW in measured and OLD in measured else "cannot tell"
         return "cannot tell" if NEW in measured else None
-    return "fail" if new is not None and not new.repeated and OLD in measured else None
+    if new is None or new.repeated or OLD not in measured:
+        return None
+    return None if old is not None and _no_more(new, old) else "fail"
+
+
+def _no_more(new: Unspeculated, old: Unspeculated) -> bool:
+    """Whether the new run lacks it in no larger a part, as where a length lies at the drafter's limit."""
+    return new.kept > 0 and new.without * old.among <= old.without * new.among
 
 
 def _same(one: Unspeculated, route: str, cell: Cell) -> bool:

@@ -236,6 +236,4 @@ def _tested(rows: Sequence[Measurement], limits: dict[str, int]) -> list[str]:
     limit = known.pop() if len(known) == 1 else None
     if limit is None:
         return [f"tested up to {most:,} tokens; nothing measured above"]
-    return [
-        f"tested up to {most:,} tokens, {most / limit:.0%} of the served limit; nothing measured above"
-    ]
+    return [f"tested up to {most:,} tokens, {most / limit:.0%} of the served limit; nothing measured above"]
