@@ -117,7 +117,9 @@ class Content(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def parted(self) -> tuple[Parted, ...]:
         """The measured crossovers that the winner map contradicts."""
-        return parted(self.measurements, self.crossovers)
+        one_task = len({one.task for one in self.measurements}) == 1
+        laws = (self.ttft_laws, self.step_laws) if one_task else None
+        return parted(self.measurements, self.crossovers, laws)
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:

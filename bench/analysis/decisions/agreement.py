@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.analysis.decisions.reused import Reuse
-from bench.analysis.decisions.winner import Latency, latencies
+from bench.analysis.decisions.winner import Latency, Laws, latencies, laws_of
 from bench.analysis.statistics.bootstrap import Floats
 from bench.analysis.statistics.cells import labelled, usable
 from bench.records import Crossover, Measurement
@@ -29,20 +29,24 @@ class Parted(NamedTuple):
     """Output tokens at which the two routes meet on the map; `None`: they do not."""
 
 
-def parted(measurements: Iterable[Measurement], crossovers: Sequence[Crossover]) -> tuple[Parted, ...]:
+def parted(
+    measurements: Iterable[Measurement], crossovers: Sequence[Crossover], laws: Laws | None = None
+) -> tuple[Parted, ...]:
     """The crossovers that the maps of their task, cold or of replays, contradict beyond both spreads.
 
     A crossover without a spread contradicts nothing. Where the map's own spread is not known (a law through
-    two tiers), it is taken for none.
+    two tiers), it is taken for none. `laws`: those of the measurements, where these are of one task and their
+    laws are known already.
     """
     rows = [row for row in labelled(measurements) if usable(row)]
     found: list[Parted] = []
     for task in dict.fromkeys(one.task for one in crossovers):
         mine = [row for row in rows if row.task == task]
+        fitted = laws or laws_of(mine)
         for condition, cached in (("cold", Reuse(share=0.0)), ("replay", None)):
             cells = [one for one in crossovers if (one.task, one.condition) == (task, condition)]
             told = [one for one in cells if one.low is not None and one.high is not None]
-            routes = latencies(mine, cached)[0] if told else {}
+            routes = latencies(mine, fitted, cached)[0] if told else {}
             for one in told:
                 if one.route in routes and one.base in routes:
                     a, b = routes[one.route], routes[one.base]

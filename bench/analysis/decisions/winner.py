@@ -108,9 +108,20 @@ def _with_steps(
     return value, np.hypot(start[1], steps * step.half_at(context))
 
 
-def latencies(rows: Sequence[Measurement], cached: Reuse | None) -> tuple[dict[str, Latency], dict[str, str]]:
+Laws = tuple[Mapping[str, PrefillLaw], Mapping[str, DecodeLaw]]
+"""Of every route its TTFT law and, where it has a decode rate, its decode law."""
+
+
+def laws_of(rows: Sequence[Measurement]) -> Laws:
+    """Fitted to these measurements."""
+    return prefill.fit(rows), decode.fit(rows)
+
+
+def latencies(
+    rows: Sequence[Measurement], laws: Laws, cached: Reuse | None
+) -> tuple[dict[str, Latency], dict[str, str]]:
     """Of every route that has what it takes, and why the others have not; `cached=None`: of replays."""
-    ttfts, steps = prefill.fit(rows), decode.fit(rows)
+    ttfts, steps = laws
     found: dict[str, Latency] = {}
     left_out: dict[str, str] = {}
     for route, law in ttfts.items():
@@ -148,7 +159,7 @@ def winner_map(
     cached: Reuse | None = Reuse(tokens=reused_tokens)
     if reused_tokens is None:
         cached = None if replays else Reuse(share=reused_share)
-    routes, left_out = latencies(rows, cached)
+    routes, left_out = latencies(rows, laws_of(rows), cached)
     if len(routes) < 2:
         why = "; ".join(f"{route}: {reason}" for route, reason in left_out.items())
         return f"a winner map needs two routes with a prefill law and a decode rate ({why or 'no routes'})"
