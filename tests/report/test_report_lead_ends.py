@@ -30,6 +30,20 @@ FAST, SLOW = LEAD.route, LEAD.base
             "300 (250 to 350), 9,000 (8,000 to 9,500)",
         ),
         (
+            {"until": None, "may_end": 9_000.0},
+            (
+                f"{SLOW} up to 300",
+                f"{FAST} from 300 to 9,000",
+                f"{FAST} or {SLOW} (not told apart) from 9,000",
+            ),
+            "300 (250 to 350), perhaps 9,000",
+        ),
+        (
+            {"status": "always", "wins": None, "output_tokens": None, "until": None, "may_end": 9_000.0},
+            (f"{FAST} up to 9,000", f"{FAST} or {SLOW} (not told apart) from 9,000"),
+            "perhaps 9,000",
+        ),
+        (
             {"wins": "below"},
             (f"{FAST} up to 300", f"{SLOW} from 300 to 9,000", f"{FAST} from 9,000"),
             "300 (250 to 350), 9,000",
@@ -74,6 +88,10 @@ def test_the_first_answer_changes_again_where_the_lead_ends(
         (
             {"until_low": 8_000.0, "until_high": 9_500.0},
             "faster from 300 output tokens (range 250 to 350) to 9,000 (8,000 to 9,500)",
+        ),
+        (
+            {"until": None, "may_end": 9_000.0},
+            "faster from 300 output tokens (range 250 to 350) to perhaps 9,000",
         ),
         ({"wins": "below"}, "faster up to 300 output tokens (range 250 to 350) and from 9,000 on"),
         ({"status": "always"}, "faster up to 9,000 output tokens"),
