@@ -16,7 +16,7 @@ HEAD = (
     "slowing (ms/100k tok)",
 )  # fmt: skip
 NOTE = (
-    "Laws are fitted to medians of tiers (client clock): TTFT to a + b n + c n^2 over cold prompts, time "
+    "Laws are fitted to medians of tiers (client clock): TTFT to a + b n + c n² over cold prompts, time "
     "per token to a line over the mean context. The worst miss is the tier farthest from its law; two "
     "tiers are met by any law. Prefill and time per token are what was measured at each tier. A dash: one "
     "tier gives no law, two test none."

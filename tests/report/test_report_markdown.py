@@ -10,6 +10,7 @@ import report_samples as samples
 
 from bench.records import Event, TokenizerIdentity
 from bench.report import markdown, words
+from bench.report.content import assemble
 from bench.report.plots import PLOTS
 from bench.report.setting import setting_rows
 from bench.report.witness import CLOCK, witnesses
@@ -148,3 +149,9 @@ def test_the_page_about_reports_names_every_plot_and_file() -> None:
         "measurements.parquet",
     ):
         assert f"`{name}`" in text
+
+
+def test_notes_below_tables_are_prose_and_no_code() -> None:
+    text = markdown.render(assemble(runs=samples.content().runs, measurements=samples.measurements()))
+    assert "## Laws" in text and "Laws are fitted to medians" in text
+    assert [line for line in text.splitlines() if line.startswith("<code>")] == []
