@@ -299,10 +299,11 @@ def test_the_plan_gives_the_time_of_each_trial_and_in_total(
     (tmp_path / "s.toml").write_text(suite_text({"a": server.base_url}).replace("512]", "1024]"))
     where = ["--from", str(only_run(earlier))] if named else ["--results", str(earlier)]
     result = ctxbench_here(["plan", "s.toml", *where], tmp_path)
-    *rows, basis = result.stdout.splitlines()
-    lines = {line.split()[1]: line for line in rows}
+    table, notes = result.stdout.split("\n\n")
+    lines = {line.split()[1]: line for line in table.splitlines()[1:]}
     assert lines["a/256/cold/1"].endswith("measured") and lines["a/1024/cold/1"].endswith("(1)")
-    assert basis == "(1) law, 2.0x beyond the longest prompt measured"
+    assert notes.splitlines()[0] == "(1) law, 2.0x beyond the longest prompt measured"
+    assert len(lines) == 12
     assert all(" s " in line for line in lines.values())
     assert "about " in result.stderr and only_run(earlier).name in result.stderr
 
