@@ -187,6 +187,7 @@ class Balancer:
     def __init__(self, servers: Sequence[Simulator]) -> None:
         self._ports = [one.port for one in servers]
         self._pages = 0
+        self._serving: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> str:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -194,12 +195,21 @@ class Balancer:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
+        await asyncio.sleep(0)  # what was accepted begins, and is among those that are ended
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
         await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            await self._serve_one(reader, writer)
-        writer.close()
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        try:
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                await self._serve_one(reader, writer)
+        finally:
+            await _closed(writer)
 
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request, *fields = (await reader.readuntil(b"\r\n\r\n")).rstrip().split(b"\r\n")
@@ -209,11 +219,19 @@ class Balancer:
         self._pages += b" /metrics " in request
         port = self._ports[self._pages % 2 if b" /metrics " in request else 0]
         answer, ask = await asyncio.open_connection("127.0.0.1", port)
-        ask.write(b"\r\n".join([request, *fields, b"Connection: close", b"", b""]) + body)
-        while part := await answer.read(65_536):
-            writer.write(part)
-            await writer.drain()
-        ask.close()
+        try:
+            ask.write(b"\r\n".join([request, *fields, b"Connection: close", b"", b""]) + body)
+            while part := await answer.read(65_536):
+                writer.write(part)
+                await writer.drain()
+        finally:
+            await _closed(ask)
+
+
+async def _closed(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
 
 
 def test_servers_that_take_turns_behind_one_address_are_no_restarts(
