@@ -319,11 +319,11 @@ def _conclude_as_far_as_it_goes(path: Path, report: bool) -> None:
 
 def _conclude(path: Path, report: bool) -> None:
     """The table, the files and where they are."""
-    from bench.cli.report import print_run
-
     if not report:
         print(path)
         return
+    from bench.cli.report import print_run
+
     try:
         print_run(path)
     except KeyboardInterrupt:

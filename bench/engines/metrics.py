@@ -2,8 +2,7 @@
 
 A page is foreign text: its size is bounded, a bad line costs its family alone (and not even that where
 the line stands again and whole), NaN and infinity are absent. A page is first cut down to the families
-a dialect knows (a vLLM page of 57 kB holds some sixty lines of them), and only these go through
-prometheus_client's parser.
+a dialect knows (a vLLM page of 57 kB holds some sixty lines of them), and only these are read.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
-from prometheus_client.parser import text_string_to_metric_families
 
 from bench.engines.base import Alias, Dialect, Values
+from bench.engines.exposition import Labels, read_sample
 
 MAX_CHARS = 16_000_000
 MAX_BAD_LINES = 20
@@ -25,9 +24,6 @@ _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _ROUTERS = (
     "this page is a router's, which repeats its servers' names: give the engine's own page as metrics_url"
 )
-_EXEMPLAR = re.compile(r'((?:[^"#]|"(?:[^"\\]|\\.)*")*?) # \{')
-
-Labels = dict[str, str]
 
 
 class Page(Struct, frozen=True, kw_only=True):
@@ -121,17 +117,14 @@ def _needed_lines(text: str, wanted: Mapping[str, str]) -> tuple[dict[str, list[
 
 def _parse(lines: list[str]) -> tuple[list[tuple[Labels, float]], list[str]]:
     """Samples of one family, and its lines that cannot be read."""
-    plain = [found[1] if " # {" in line and (found := _EXEMPLAR.match(line)) else line for line in lines]
-    bad = [line for line in plain if len(line) > MAX_LINE]
-    plain = [line for line in plain if len(line) <= MAX_LINE]
-    try:
-        return _samples("\n".join(plain) + "\n"), bad
-    except (ValueError, IndexError):
-        good: list[tuple[Labels, float]] = []  # one of the lines is bad: find out which
-    for line in plain:
+    good: list[tuple[Labels, float]] = []
+    bad: list[str] = []
+    for line in lines:
         try:
-            good += _samples(line + "\n")
-        except (ValueError, IndexError):
+            if len(line) > MAX_LINE:
+                raise ValueError("too long a line")
+            good.append(read_sample(line))
+        except ValueError:
             bad.append(line)
     return good, bad
 
@@ -143,10 +136,6 @@ def _loses(lines: list[str], broken: list[str]) -> bool:
     bad = set(broken)
     whole = tuple(line.rpartition("}")[0] or line.split(" ")[0] for line in lines if line not in bad)
     return not all(line.startswith(whole) for line in broken)
-
-
-def _samples(text: str) -> list[tuple[Labels, float]]:
-    return [(s.labels, s.value) for family in text_string_to_metric_families(text) for s in family.samples]
 
 
 def _values(

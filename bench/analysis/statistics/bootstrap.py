@@ -113,12 +113,24 @@ def spread_of(*trials: int) -> Spread | None:
     return "interval" if min(trials) >= MINIMUM else "range"
 
 
+def middle(values: Floats) -> float:
+    """The median of at least one value, none of them NaN.
+
+    numpy.median gives the same, and loads all of numpy.ma at its first call: in a run between two requests.
+    """
+    return _middle_of(np.sort(values))
+
+
+def _middle_of(ordered: Floats) -> float:
+    n = ordered.size
+    return float(ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+
+
 def median(values: Floats) -> Estimate:
     """Median with its percentile bootstrap interval, or the range below five trials."""
     n = values.size
     ordered = np.sort(values)
-    # numpy.median gives the same, and loads all of numpy.ma at its first call: in a run between two requests.
-    value = float(ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+    value = _middle_of(ordered)
     spread = spread_of(n)
     if spread is None:
         return Estimate(value=value, samples=n)

@@ -154,7 +154,7 @@ def _law(route: str, tiers: dict[int, list[Measurement]]) -> DecodeLaw:
             warnings.append(f"the step time is no line over context: the law misses a tier by {misfit:.0%}")
         if slope < 0:
             warnings.append("decode got faster with context: noise, or acceptance differs between tiers")
-            base, slope = float(np.median(times)), 0.0
+            base, slope = bootstrap.middle(times), 0.0
     else:
         warnings.append(f"one tier ({contexts[0]:,.0f} tokens of context): how decode slows is unknown")
     return DecodeLaw(
@@ -170,6 +170,6 @@ def _law(route: str, tiers: dict[int, list[Measurement]]) -> DecodeLaw:
         trials=len(rows),
         steps_s=tuple(tuple(map(float, values)) for _, values in steps),
         slope_weights=weights,
-        first_chunk_tokens=float(np.median(Texts(rows).column("first_chunk_tokens"))),
+        first_chunk_tokens=bootstrap.middle(Texts(rows).column("first_chunk_tokens")),
         warnings=tuple(warnings),
     )

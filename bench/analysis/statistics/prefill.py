@@ -202,8 +202,8 @@ def _points(tiers: Sequence[Texts]) -> _Points:
     return _Points(
         np.concatenate(lengths),
         np.concatenate(times),
-        np.array([np.median(one) for one in lengths]),
-        np.array([np.median(one) for one in times]),
+        np.array([bootstrap.middle(one) for one in lengths]),
+        np.array([bootstrap.middle(one) for one in times]),
         np.array([one.size for one in times], dtype=float),
     )
 
@@ -284,7 +284,7 @@ def _with_replays(law: PrefillLaw, replays: Sequence[Measurement]) -> PrefillLaw
     texts = Texts(replays)
     cached = texts.values("cached_tokens")
     spare = texts.values("ttft_s") - law.ttft_s(_lengths(replays), cached)
-    law = structs.replace(law, cached_s=max(0.0, float(np.median(texts.medians(spare / cached)))))
+    law = structs.replace(law, cached_s=max(0.0, bootstrap.middle(texts.medians(spare / cached))))
     tiers = sorted({row.tier for row in replays})
     misses = {tier: _miss(law, Texts([row for row in replays if row.tier == tier])) for tier in tiers}
     return structs.replace(law, replays=misses)
@@ -292,7 +292,7 @@ def _with_replays(law: PrefillLaw, replays: Sequence[Measurement]) -> PrefillLaw
 
 def _miss(law: PrefillLaw, texts: Texts) -> float:
     expected = law.ttft_s(_lengths(texts.rows), texts.values("cached_tokens"))
-    return float(np.median(texts.medians(texts.values("ttft_s") / np.maximum(expected, 1e-9)))) - 1
+    return bootstrap.middle(texts.medians(texts.values("ttft_s") / np.maximum(expected, 1e-9))) - 1
 
 
 def within(law: PrefillLaw, tokens: int) -> bool:

@@ -118,7 +118,7 @@ class Texts:
     def middle(self, field: str) -> float | None:
         """The value of `median` without its spread."""
         values = self.column(field)
-        return float(np.median(values)) if values.size else None
+        return bootstrap.middle(values) if values.size else None
 
     def middle_curves(self, curves: Floats) -> Floats:
         """Curves (rows, columns) put together by text, (texts, columns)."""
