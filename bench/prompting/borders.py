@@ -212,13 +212,10 @@ def index_corpus(
     there: tiktoken reads everything, once. The result is kept under `cache` as memory-mapped arrays with
     checksums. Raises `SuiteError` for a text that holds nothing usable.
     """
-    need = None if tokenizer.identity.kind == "tiktoken" else need_tokens
-    folder = None
-    if cache:
-        folder = cache / "borders" / f"{tokenizer.identity.sha256[:24]}-{corpus.sha256[:24]}-v{VERSION}"
-        kept = _load(folder, corpus, need)
-        if kept is not None:
-            return kept
+    kept = kept_index(corpus, tokenizer, need_tokens=need_tokens, cache=cache)
+    if kept is not None:
+        return kept
+    need = _need(tokenizer, need_tokens)
     text, taken = clean(tokenizer.normalize(corpus.text), tokenizer.markers)
     notes = list(corpus.notes)
     if taken:
@@ -243,9 +240,26 @@ def index_corpus(
         raise SuiteError(
             f"corpus {corpus.name!r} holds no line that a prompt could start with; give natural text."
         )
-    if folder:
-        _keep(folder, result)
+    if cache:
+        _keep(_folder(cache, corpus, tokenizer), result)
     return result
+
+
+def kept_index(
+    corpus: Corpus, tokenizer: Tokenizer, *, need_tokens: int | None = None, cache: Path | None = None
+) -> IndexedCorpus | None:
+    """What an earlier `index_corpus` has kept under `cache`, if it is whole and long enough."""
+    if cache is None:
+        return None
+    return _load(_folder(cache, corpus, tokenizer), corpus, _need(tokenizer, need_tokens))
+
+
+def _need(tokenizer: Tokenizer, tokens: int | None) -> int | None:
+    return None if tokenizer.identity.kind == "tiktoken" else tokens
+
+
+def _folder(cache: Path, corpus: Corpus, tokenizer: Tokenizer) -> Path:
+    return cache / "borders" / f"{tokenizer.identity.sha256[:24]}-{corpus.sha256[:24]}-v{VERSION}"
 
 
 def _keep(folder: Path, index: IndexedCorpus) -> None:

@@ -9,11 +9,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
 from bench.errors import EngineError, SuiteError
 from bench.folders import cache_folder
-from bench.prompting.borders import IndexedCorpus, index_corpus, tokens_wanted
+from bench.prompting.borders import IndexedCorpus, index_corpus, kept_index, tokens_wanted
 from bench.prompting.compose import Composer
 from bench.prompting.corpus import Corpus, load_corpus
 from bench.prompting.template import TOKEN_IDS, Message, Template, measure_template, measure_text
@@ -24,7 +22,7 @@ from bench.prompting.tokens import (
     load_tokenizer,
     server_identity,
 )
-from bench.records import RunInfo, TokenizerIdentity, Trial
+from bench.records import PromptSettings, RunInfo, Suite, TokenizerIdentity, Trial
 from bench.run.openroute import OpenRoute
 
 _TOKENIZE_TIMEOUT_S = 300.0
@@ -34,56 +32,79 @@ Post = Callable[[str, dict[str, Any]], Any]
 """POSTs JSON to a path of the server from a worker thread; blocks until the answer is there."""
 
 
-class Counting(Struct, frozen=True, kw_only=True):
-    """How one route's prompts are counted."""
+async def load_text(suite: Suite, folder: Path) -> Corpus:
+    """The text that a suite's prompts are cut from; `folder` is where relative paths start.
 
-    tokenizer: Tokenizer
-    template: Template
+    It needs no server, and most of its time goes into a checksum that holds nobody up, so it can be loaded
+    while servers are asked. Raises `SuiteError`.
+    """
+    return await asyncio.to_thread(load_corpus, suite.prompt.corpus, base=folder, cache=cache_folder())
 
 
 async def composers(
-    info: RunInfo, open_routes: Mapping[str, OpenRoute], *, folder: Path, taken: Iterable[str] = ()
+    info: RunInfo,
+    open_routes: Mapping[str, OpenRoute],
+    *,
+    folder: Path,
+    taken: Iterable[str] = (),
+    corpus: Corpus | None = None,
 ) -> dict[str, Composer]:
     """A composer per route; routes that count alike share one, and so get equal prompts.
 
     `folder`: where the suite's relative paths start. `taken`: salts of earlier sessions of the run.
+    `corpus`: of the suite, where it has been loaded already (`load_text`).
     Raises `SuiteError` when corpus, task or tokenizer cannot be used, `EngineError` when a server
     does not tokenise as it should.
     """
-    settings = info.suite.prompt
     cache = cache_folder()
-    corpus = await asyncio.to_thread(load_corpus, settings.corpus, base=folder, cache=cache)
+    text = await load_text(info.suite, folder) if corpus is None else corpus
     loop = asyncio.get_running_loop()
     made: dict[tuple[str, Template], Composer] = {}
     indexed: dict[str, IndexedCorpus] = {}
     by_route: dict[str, Composer] = {}
     salts = tuple(taken)
+    need = tokens_wanted(max(_lengths(info)))
+    own = await asyncio.to_thread(_own_tokenizer, info.suite.prompt, text, folder)
     for name, opened in open_routes.items():
-        post = _blocking_post(opened, loop)
-        counting = await asyncio.to_thread(_counting, info, opened, corpus, folder, cache, post)
-        tokenizer = counting.tokenizer
+        server = _ServerCount(opened, _blocking_post(opened, loop))
+        tokenizer = own if own is not None else await asyncio.to_thread(_server_tokenizer, server)
         identity = tokenizer.identity.sha256
-        if identity not in indexed:
-            need = tokens_wanted(max(_lengths(info)))
-            indexed[identity] = await asyncio.to_thread(
-                index_corpus, corpus, tokenizer, need_tokens=need, cache=cache
-            )
-        key = (identity, counting.template)
+        # While the server answers: the checksums of what is kept of this corpus.
+        template, kept = await asyncio.gather(
+            asyncio.to_thread(_template, server, tokenizer, text),
+            asyncio.to_thread(_kept, indexed.get(identity), text, tokenizer, need),
+        )
+        if kept is None:
+            kept = await asyncio.to_thread(index_corpus, text, tokenizer, need_tokens=need, cache=cache)
+        indexed[identity] = kept
+        key = (identity, template)
         if key not in made:
-            made[key] = await asyncio.to_thread(_composer, info, counting, indexed[identity], salts, folder)
+            made[key] = await asyncio.to_thread(_composer, info, tokenizer, template, kept, salts, folder)
         by_route[name] = made[key]
     return by_route
 
 
+def _kept(
+    here: IndexedCorpus | None, corpus: Corpus, tokenizer: Tokenizer, need: int
+) -> IndexedCorpus | None:
+    """The borders that another route has, else those of an earlier run."""
+    return here if here is not None else kept_index(corpus, tokenizer, need_tokens=need, cache=cache_folder())
+
+
 def _composer(
-    info: RunInfo, counting: Counting, corpus: IndexedCorpus, taken: Sequence[str], folder: Path
+    info: RunInfo,
+    tokenizer: Tokenizer,
+    template: Template,
+    corpus: IndexedCorpus,
+    taken: Sequence[str],
+    folder: Path,
 ) -> Composer:
     """Tried out: what it cannot compose is told before anything is written."""
     made = Composer(
-        counting.tokenizer,
+        tokenizer,
         corpus,
         info.suite.prompt,
-        template=counting.template,
+        template=template,
         nonce=info.nonce,
         seed=info.suite.seed,
         taken=taken,
@@ -97,7 +118,7 @@ def _composer(
 async def tokenizer_of_server(opened: OpenRoute) -> TokenizerIdentity:
     """Which tokenizer a route's server has now. Raises `EngineError` when it does not tokenise."""
     server = _ServerCount(opened, _blocking_post(opened, asyncio.get_running_loop()))
-    return await asyncio.to_thread(server_identity, server.ask, opened.model)
+    return await asyncio.to_thread(server.identity)
 
 
 def _lengths(info: RunInfo) -> set[int]:
@@ -114,33 +135,37 @@ def _try_out(composer: Composer, info: RunInfo) -> None:
         composer.compose(trial, pair="check")
 
 
-def _counting(
-    info: RunInfo, opened: OpenRoute, corpus: Corpus, folder: Path, cache: Path, post: Post
-) -> Counting:
-    """Tokenizer and template of a route, proven against its server where the server tokenises."""
-    server = _ServerCount(opened, post)
-    settings = info.suite.prompt
+def _own_tokenizer(settings: PromptSettings, corpus: Corpus, folder: Path) -> Tokenizer | None:
+    """The tokenizer of the file that the suite names; `None`: every server's own counts."""
     if settings.tokenizer is None:
-        if not server.tokenises:
-            raise SuiteError(
-                f"route {opened.route.name}: this server has no /tokenize, so prompts cannot be counted: "
-                "give [prompt] tokenizer, the path of the model's tokenizer.json"
-            )
-        tokenizer: Tokenizer = ServerTokenizer(server.ask, server_identity(server.ask, opened.model))
-    else:
-        samples = corpus.samples(_COMPARED_SAMPLES)
-        try:
-            tokenizer = load_tokenizer(folder / settings.tokenizer, samples=samples, cache=cache)
-        except SuiteError as error:
-            raise SuiteError(f"[prompt] tokenizer: {error}") from error
-        if server.tokenises and (problem := compare_with_server(tokenizer, server.ask, samples)):
-            raise SuiteError(f"route {opened.route.name}: {problem}")
-    endpoint = opened.route.request.endpoint
-    if endpoint == "tokens":
-        return Counting(tokenizer=tokenizer, template=TOKEN_IDS)
-    if endpoint == "completions":
-        return Counting(tokenizer=tokenizer, template=measure_text(server.count_text, tokenizer))
-    return Counting(tokenizer=tokenizer, template=measure_template(server.count_chat, tokenizer))
+        return None
+    samples = corpus.samples(_COMPARED_SAMPLES)
+    try:
+        return load_tokenizer(folder / settings.tokenizer, samples=samples, cache=cache_folder())
+    except SuiteError as error:
+        raise SuiteError(f"[prompt] tokenizer: {error}") from error
+
+
+def _server_tokenizer(server: _ServerCount) -> Tokenizer:
+    if not server.tokenises:
+        raise SuiteError(
+            f"route {server.route}: this server has no /tokenize, so prompts cannot be counted: "
+            "give [prompt] tokenizer, the path of the model's tokenizer.json"
+        )
+    return ServerTokenizer(server.ask, server.identity())
+
+
+def _template(server: _ServerCount, tokenizer: Tokenizer, corpus: Corpus) -> Template:
+    """The chat template as the server applies it; a tokenizer of ours is proven against it before."""
+    if server.tokenises and not isinstance(tokenizer, ServerTokenizer):
+        problem = compare_with_server(tokenizer, server.ask, corpus.samples(_COMPARED_SAMPLES))
+        if problem:
+            raise SuiteError(f"route {server.route}: {problem}")
+    if server.endpoint == "tokens":
+        return TOKEN_IDS
+    if server.endpoint == "completions":
+        return measure_text(server.count_text, tokenizer)
+    return measure_template(server.count_chat, tokenizer)
 
 
 class _ServerCount:
@@ -150,7 +175,13 @@ class _ServerCount:
         self._opened = opened
         self._dialect = opened.dialect
         self._post = post
+        self.route = opened.route.name
+        self.endpoint = opened.route.request.endpoint
         self.tokenises = self._dialect.tokenize_request("a", opened.model) is not None
+
+    def identity(self) -> TokenizerIdentity:
+        """Which tokenizer the server has."""
+        return server_identity(self.ask, self._opened.model)
 
     def ask(self, text: str) -> tuple[list[int], list[bytes] | None]:
         """Token ids of a text and, where the server gives them, the tokens' bytes."""

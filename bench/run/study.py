@@ -17,6 +17,7 @@ from bench.journal import SCHEMA, Journal, read_entries, read_info
 from bench.plan.chats import ChatPlan
 from bench.plan.hooks import recorded, with_values_of
 from bench.plan.trials import pair_key, plan
+from bench.prompting.corpus import Corpus
 from bench.records import Event, RunInfo, Suite
 from bench.records.events import SESSION
 from bench.run.exchange import utc_now
@@ -31,7 +32,7 @@ from bench.run.preflight.chats import counted_chats
 from bench.run.preflight.checks import Check, check_client, check_disk, check_route
 from bench.run.preflight.limits import over_limits
 from bench.run.progress import Progress
-from bench.run.prompts import composers
+from bench.run.prompts import composers, load_text
 from bench.run.runner import Runner
 from bench.run.same import Difference, earlier, server_differences, text_differences
 from bench.wire.host import environment
@@ -61,15 +62,14 @@ async def start(order: Order, progress: Progress) -> Path:
     async with stage:
         await stage.open_at_first(stage.first(), all_needed=not order.allow_absent)
         open_routes = stage.open_routes
-        # While servers answer: what the client is made of takes a look at a dozen files.
-        checks, facts = await asyncio.gather(check(suite, open_routes, order), asyncio.to_thread(environment))
+        checks, facts, corpus = await _look_around(suite, open_routes, order)
         _refuse(checks, order)
         chats = await counted_chats(suite, next(iter(open_routes.values())), order.folder)
         path = new_run_path(order.results, suite)
         info = describe(order, suite, open_routes, path=path, checks=checks, chats=chats)
         info = msgspec.structs.replace(info, environment=facts)
         progress.enter("composing", time.monotonic_ns())
-        made = await composers(info, open_routes, folder=order.folder)
+        made = await composers(info, open_routes, folder=order.folder, corpus=corpus)
         expected = await expect(order, info, open_routes, made)
         info = msgspec.structs.replace(
             info,
@@ -205,6 +205,20 @@ async def check(suite: Suite, open_routes: Mapping[str, OpenRoute], order: Order
 
     client, servers = await asyncio.gather(check_client(), routes())
     return [*check_disk(order.results), client, *servers]
+
+
+async def _look_around(
+    suite: Suite, open_routes: Mapping[str, OpenRoute], order: Order
+) -> tuple[list[Check], dict[str, str], Corpus]:
+    """The checks and, while servers answer: what the client is made of, a dozen files, and the corpus."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            checks = group.create_task(check(suite, open_routes, order))
+            facts = group.create_task(asyncio.to_thread(environment))
+            corpus = group.create_task(load_text(suite, order.folder))
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return checks.result(), facts.result(), corpus.result()
 
 
 async def _work(

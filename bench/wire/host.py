@@ -6,7 +6,6 @@ import os
 import platform
 import subprocess
 import time
-from importlib import metadata
 from pathlib import Path
 
 from bench.wire.loop import loop_factory
@@ -75,6 +74,8 @@ def _git(root: Path, *arguments: str) -> str | None:
 
 
 def _version(name: str) -> str | None:
+    from importlib import metadata  # csv, zipfile and more: loaded while servers are asked, not before
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

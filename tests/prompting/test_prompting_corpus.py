@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import prompting_kinds as kinds
@@ -13,7 +14,7 @@ from bench.errors import SuiteError
 from bench.folders import cache_folder
 from bench.prompting import corpus as corpora
 from bench.prompting import synthetic
-from bench.prompting.borders import clean, index_corpus, start_offsets, stop_offsets
+from bench.prompting.borders import clean, index_corpus, kept_index, start_offsets, stop_offsets
 from bench.prompting.corpus import Corpus, load_corpus, require_corpus
 from bench.prompting.tokens import Tokenizer
 
@@ -181,12 +182,17 @@ def test_lines_with_chat_markers_are_taken_out_and_told(make: Make) -> None:
     assert clean("a [INST] b\nc\n", ("c",)) == ("", 2)
 
 
+def _is_mapped(array: Any) -> bool:
+    """Whether an array, or what it is a view of, is a memory map."""
+    return array is not None and (isinstance(array, np.memmap) or _is_mapped(array.base))
+
+
 def test_borders_are_kept_mapped_and_made_again_when_damaged(make: Make, tmp_path: Path) -> None:
     tokenizer, _ = make("own")
     corpus = corpus_of(kinds.mixed(20))
     made = index_corpus(corpus, tokenizer, cache=tmp_path)
     kept = index_corpus(corpus, tokenizer, cache=tmp_path)
-    assert isinstance(kept.data, np.memmap) and isinstance(kept.stops.base, np.memmap)
+    assert _is_mapped(kept.data) and _is_mapped(kept.stops)
     for again in (kept,):
         assert np.array_equal(again.stops, made.stops) and again.tokens == made.tokens
     (folder,) = (tmp_path / "borders").iterdir()
@@ -197,7 +203,20 @@ def test_borders_are_kept_mapped_and_made_again_when_damaged(make: Make, tmp_pat
         file.write_bytes(raw)
         healed = index_corpus(corpus, tokenizer, cache=tmp_path)
         assert np.array_equal(healed.stops, made.stops) and np.array_equal(healed.data, made.data)
-    assert isinstance(index_corpus(corpus, tokenizer, cache=tmp_path).data, np.memmap)
+    assert _is_mapped(index_corpus(corpus, tokenizer, cache=tmp_path).data)
+
+
+def test_what_is_kept_is_had_without_a_word_to_the_tokenizer(make: Make, tmp_path: Path) -> None:
+    tokenizer, corpus = make("own")[0], corpus_of(kinds.mixed(20))
+    assert kept_index(corpus, tokenizer, cache=tmp_path) is None
+
+    made = index_corpus(corpus, tokenizer, cache=tmp_path)
+    mute = Mock(spec_set=["identity"], identity=tokenizer.identity)
+    kept = kept_index(corpus, mute, cache=tmp_path)
+
+    assert kept is not None
+    assert kept.data.tobytes() == made.data.tobytes()
+    assert kept_index(corpus, mute) is None
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(make: Make, tmp_path: Path) -> None:
