@@ -17,6 +17,7 @@ Equality of ids is then proven on samples. `reference` is always the `tokenizers
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -123,8 +124,10 @@ def check_model(spec: Json) -> None:
 
 def merge_products(model: Json) -> list[str]:
     """Results of the merges in merge order, in byte characters, each once."""
-    pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"])
-    return list(dict.fromkeys(left + right for left, right in pairs))
+    products = [
+        merge.replace(" ", "") if isinstance(merge, str) else "".join(merge) for merge in model["merges"]
+    ]
+    return list(dict.fromkeys(products))
 
 
 def unreachable(model: Json, products: Sequence[str], reference: Any) -> list[str]:
@@ -141,6 +144,14 @@ def unreachable(model: Json, products: Sequence[str], reference: Any) -> list[st
     if whole_pieces:
         bpe.ignore_merges = True
     return lost
+
+
+def _in_bytes(tokens: Sequence[str], alphabet: dict[str, int]) -> list[bytes]:
+    """The bytes that tokens of byte characters stand for: all at once, since each character is one byte."""
+    table = str.maketrans({character: chr(byte) for character, byte in alphabet.items()})
+    whole = "".join(tokens).translate(table).encode("latin-1")
+    ends = list(accumulate(map(len, tokens)))
+    return [whole[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 def build(
@@ -165,8 +176,7 @@ def build(
         _expect(not lost and not strays, "ignore_merges with tokens that no merge makes")
     skip = set(lost)
     tokens = [*alphabet, *(p for p in products if p not in skip)]
-    byte_of = str.maketrans({c: chr(byte) for c, byte in alphabet.items()})
-    pieces = [token.translate(byte_of).encode("latin-1") for token in tokens]
+    pieces = _in_bytes(tokens, alphabet)
     ranks = {piece: rank for rank, piece in enumerate(pieces)}
     specials = {_NEVER_ALLOWED: len(ranks)}
     try:

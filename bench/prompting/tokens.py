@@ -194,7 +194,9 @@ def load_tokenizer(path: Path | str, *, samples: Sequence[str] = (), cache: Path
     if not proof.known:
         reference()  # refuses what is no tokenizer, before its parts are looked at
     added = spec.get("added_tokens") or []
-    entries = {entry[0] if isinstance(entry, list) else entry for entry in spec["model"]["vocab"]}
+    vocab = spec["model"]["vocab"]  # text -> id or, for unigram models, a list of [text, score]
+    texts = vocab if isinstance(vocab, dict) else (e[0] if isinstance(e, list) else e for e in vocab)
+    entries = set(texts)
     size = len(entries | {token["content"] for token in added})
     name = path.parent.name if path.name == "tokenizer.json" else path.stem
     identity = TokenizerIdentity(kind="tiktoken", name=name, sha256=sha256, vocabulary=size)

@@ -70,6 +70,7 @@ async def start(order: Order, progress: Progress) -> Path:
         info = msgspec.structs.replace(info, environment=facts)
         progress.enter("composing", time.monotonic_ns())
         made = await composers(info, open_routes, folder=order.folder, corpus=corpus)
+        del corpus  # tens of megabytes that nobody needs any more
         expected = await expect(order, info, open_routes, made)
         info = msgspec.structs.replace(
             info,
