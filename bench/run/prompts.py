@@ -32,13 +32,13 @@ Post = Callable[[str, dict[str, Any]], Any]
 """POSTs JSON to a path of the server from a worker thread; blocks until the answer is there."""
 
 
-async def load_text(suite: Suite, folder: Path) -> Corpus:
+def load_text(suite: Suite, folder: Path) -> Corpus:
     """The text that a suite's prompts are cut from; `folder` is where relative paths start.
 
-    It needs no server, and most of its time goes into a checksum that holds nobody up, so it can be loaded
-    while servers are asked. Raises `SuiteError`.
+    It needs no server, so it can be loaded while servers are asked: most of its time goes into a checksum,
+    which holds nobody up. Raises `SuiteError`.
     """
-    return await asyncio.to_thread(load_corpus, suite.prompt.corpus, base=folder, cache=cache_folder())
+    return load_corpus(suite.prompt.corpus, base=folder, cache=cache_folder())
 
 
 async def composers(
@@ -57,7 +57,7 @@ async def composers(
     does not tokenise as it should.
     """
     cache = cache_folder()
-    text = await load_text(info.suite, folder) if corpus is None else corpus
+    text = await asyncio.to_thread(load_text, info.suite, folder) if corpus is None else corpus
     loop = asyncio.get_running_loop()
     made: dict[tuple[str, Template], Composer] = {}
     indexed: dict[str, IndexedCorpus] = {}

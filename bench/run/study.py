@@ -211,15 +211,19 @@ async def check(suite: Suite, open_routes: Mapping[str, OpenRoute], order: Order
 async def _look_around(
     suite: Suite, open_routes: Mapping[str, OpenRoute], order: Order
 ) -> tuple[list[Check], dict[str, str], Corpus]:
-    """The checks and, while servers answer: what the client is made of, a dozen files, and the corpus."""
+    """The checks and, while servers answer, what needs none: what the client is made of, and the corpus."""
+
+    def without_servers() -> tuple[dict[str, str], Corpus]:
+        return environment(), load_text(suite, order.folder)
+
     try:
         async with asyncio.TaskGroup() as group:
             checks = group.create_task(check(suite, open_routes, order))
-            facts = group.create_task(asyncio.to_thread(environment))
-            corpus = group.create_task(load_text(suite, order.folder))
+            # One after the other: a second thread would hold up what the servers wait for.
+            others = group.create_task(asyncio.to_thread(without_servers))
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
-    return checks.result(), facts.result(), corpus.result()
+    return checks.result(), *others.result()
 
 
 async def _work(
