@@ -10,7 +10,7 @@
     `-- EngineError             theirs: the server is absent, refuses or misbehaves         exit 3
 
 A message is one sentence that says what is wrong and where, then what to do. Errors of other
-libraries stop at the module that called them: only `wire/` knows httpx, for instance. A request
+libraries stop at the module that called them: only `wire/` knows aiohttp, for instance. A request
 that fails is not an error at all but data: see `records.Failure`.
 """
 

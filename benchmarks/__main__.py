@@ -16,11 +16,14 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from bench.wire.host import environment
 
+PEERS = ("httpx", "httpx-aiohttp")
+"""Clients that ours is compared with; it does not use them."""
 RESULTS = Path(__file__).with_name("RESULTS.md")
 TITLES: dict[str, str] = {
     "clock": "Clock: our times against a server's own send times",
@@ -74,14 +77,14 @@ def printed(name: str) -> str:
 
 
 def section(name: str, told: str) -> str:
-    facts = environment()
+    facts = environment() | {f"version.{name}": metadata.version(name) for name in PEERS}
     load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "?"
     machine = ", ".join(facts[key] for key in ("cpu_model", "platform", "python", "loop") if key in facts)
     when = datetime.now(UTC).strftime("%Y-%m-%d")
     versions = ", ".join(
         f"{key.removeprefix('version.')} {value}"
         for key, value in facts.items()
-        if key in ("version.httpx", "version.aiohttp", "version.uvloop", "version.msgspec")
+        if key.removeprefix("version.") in (*PEERS, "aiohttp", "uvloop", "msgspec")
     )
     head = f"{when}; {facts['cpus']} CPUs ({machine}), load {load} at the end; {versions}."
     return f"## {TITLES[name]}\n\n{head}\n\n{told}\n"

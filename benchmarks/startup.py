@@ -21,7 +21,7 @@ from typing import Any
 CASES = {
     "bare interpreter": ["-c", "pass"],
     "import click": ["-c", "import click"],
-    "import httpx": ["-c", "import httpx"],
+    "import asyncio": ["-c", "import asyncio"],
     "import bench.records": ["-c", "import bench.records"],
     "import bench.wire.client": ["-c", "import bench.wire.client"],
     "ctxbench --help": ["-m", "bench", "--help"],

@@ -41,7 +41,6 @@ IMPURE_MODULES = {
     "os",
     "pathlib",
     "subprocess",
-    "httpx",
     "aiohttp",
     "random",
     "io",
@@ -99,7 +98,7 @@ def test_rooms_of_the_analysis_use_only_those_before_them(path: Path) -> None:
     assert used - {room} <= set(allowed)
 
 
-def test_only_the_wire_knows_httpx_and_only_the_command_line_prints() -> None:
+def test_only_the_wire_knows_aiohttp_and_only_the_command_line_prints() -> None:
     for path in MODULES:
         floor = floor_of(path)
         if floor != "wire":

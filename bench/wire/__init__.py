@@ -1,1 +1,1 @@
-"""Everything that touches a server; the only user of httpx."""
+"""Everything that touches a server; the only user of aiohttp."""

@@ -1,22 +1,19 @@
 """The client: control requests (models, tokenise, metrics), and measured exchanges.
 
-httpx is the library, `RulerTransport` its transport: it stamps at the socket. Where a proxy is asked
-for, httpx-aiohttp takes its place; stamps are then those of the reading task, a little later, and
-`uploaded` is not seen. Nothing of aiohttp is loaded otherwise: that alone takes a third of a second.
+They go over our own transport, which stamps at the socket, or where a proxy is asked for over aiohttp's.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
 
-import httpx
 import msgspec
 from msgspec import Struct
 
@@ -25,11 +22,12 @@ from bench.errors import EngineError, SuiteError
 from bench.masking import hide, worth_hiding
 from bench.records import Endpoint, Failure, Timeouts
 from bench.wire.connection import RulerTransport
+from bench.wire.errors import TransportError
 from bench.wire.exchange import Onlooker, Prepared, Raw, Watch, finish, raw_of
 from bench.wire.failures import StatusError, advice, classify, of_status
-from bench.wire.keepalive import keep_alive
 from bench.wire.recorder import Blocks, Recorder
 from bench.wire.tls import ssl_context
+from bench.wire.transport import Transport, Url, read_url, request_of
 
 __all__ = ["Client", "Prepared", "Raw", "Reply", "StatusError", "finish"]
 
@@ -37,10 +35,7 @@ CONTROL_LIMIT = 64 * 1024 * 1024
 """Bytes of a control answer: the token ids of two million tokens fit."""
 STREAM_LIMIT = 1024 * 1024 * 1024
 """Bytes of a measured answer: some four million events."""
-_HEADER_LIMIT = 64
 _USER_AGENT = "ctxbench"
-_PATIENT: dict[str, float | None] = {"connect": None, "read": None, "write": None, "pool": None}
-
 
 _T = TypeVar("_T")
 
@@ -76,12 +71,12 @@ class Client:
         insecure: bool = False,
         proxy: str | None = None,
         connect_s: float = 10.0,
-        transport: httpx.AsyncBaseTransport | None = None,
+        transport: Transport | None = None,
     ) -> None:
-        self._url = _checked_url(base_url)
-        self.base_url = str(self._url).rstrip("/")
+        self._url = _base_of(base_url)
+        self.base_url = str(self._url)
         """Without a trailing slash, user or password."""
-        self.origin = f"{self._url.scheme}://{self._url.netloc.decode('ascii')}"
+        self.origin = f"{self._url.scheme}://{self._url.authority}"
         """Scheme, host and port."""
         if api_key is not None and (
             not api_key.isprintable() or not api_key.isascii() or not api_key.strip()
@@ -90,16 +85,15 @@ class Client:
         self._own: dict[str, str] = dict(headers or {})
         if api_key is not None:
             self._own["Authorization"] = f"Bearer {api_key}"
-        self._secrets = worth_hiding((api_key, *secrets, httpx.URL(proxy or "").password))
+        self._secrets = worth_hiding((api_key, *secrets, _password(proxy or "")))
         self._ca_file = ca_file
         self._insecure = insecure
         self._proxy = None if proxy is None or is_here(self._url.host) else proxy
-        self._proxy_place = None if self._proxy is None else _place(httpx.URL(self._proxy))
+        self._proxy_place = None if self._proxy is None else read_url(self._proxy).place
         self._connect_s = connect_s
         self._given = transport
-        self._ruler = transport is None and self._proxy is None
-        self._control: httpx.AsyncBaseTransport | None = None
-        self._measured: httpx.AsyncBaseTransport | None = None
+        self._control: Transport | None = None
+        self._measured: Transport | None = None
         self._gate = asyncio.Lock()
         self._blocks = Blocks()
 
@@ -107,18 +101,15 @@ class Client:
         context = partial(ssl_context, self._ca_file, self._insecure)
         if self._url.scheme == "https" or self._ca_file is not None:
             context()  # a wrong ca_file is heard of now
-        control: httpx.AsyncBaseTransport
-        measured: httpx.AsyncBaseTransport
-        if self._ruler:
-            # Two, so that a scrape never takes the connection that was warmed for an exchange.
-            control = RulerTransport(context, limit=CONTROL_LIMIT)
-            measured = RulerTransport(context, limit=CONTROL_LIMIT)
+        if self._given is not None:
+            self._control = self._measured = self._given
+        elif self._proxy is not None:
+            from bench.wire.proxied import ProxyTransport
+
+            self._control = self._measured = ProxyTransport(self._proxy, context())
         else:
-            control = measured = self._given or _aiohttp_transport(context(), self._proxy)
-        # Straight to the transports: what httpx's client would add (redirects, cookies, authentication
-        # flows, proxies of the environment) is not wanted, and its time would lie between the release
-        # of many streams.
-        self._control, self._measured = control, measured
+            # Two, so that a scrape never takes the connection that was warmed for an exchange.
+            self._control, self._measured = RulerTransport(context), RulerTransport(context)
         return self
 
     async def __aexit__(
@@ -126,7 +117,7 @@ class Client:
     ) -> None:
         for transport in {self._measured, self._control}:  # one and the same where one was given
             if transport is not None:
-                await transport.aclose()
+                await transport.close()
         self._control = self._measured = None
 
     # --- control requests
@@ -177,7 +168,7 @@ class Client:
         first = timeouts.first_token_s
         headers = {**self._headers(url), "Accept": "text/event-stream", "Content-Type": "application/json"}
         return Prepared(
-            request=httpx.Request("POST", url, headers=headers, content=body),
+            request=request_of("POST", url, headers, body),
             url=str(url),
             body=body,
             endpoint=endpoint,
@@ -196,7 +187,7 @@ class Client:
         EngineError.
         """
         transport = self._open(self._measured)
-        if isinstance(transport, RulerTransport) and transport.is_warm(self._url, connections):
+        if transport.is_warm(self._url, connections):
             return
         requests = (self._request("GET", "/models", timeout_s, None, transport) for _ in range(connections))
         # All are under way before the first is answered, so that none uses another's connection.
@@ -215,7 +206,7 @@ class Client:
         """
         transport = self._open(self._measured)
         recorder = Recorder(prepared.limit, self._blocks)
-        watch = Watch(recorder, prepared, sees_upload=self._ruler, onlooker=onlooker)
+        watch = Watch(recorder, prepared, sees_upload=transport.sees_upload, onlooker=onlooker)
         headers: dict[str, str] = {}
         failure: Failure | None = None
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -231,7 +222,7 @@ class Client:
                 raise
             task.uncancel()
             failure = Failure(kind="cancelled", message="interrupted while the exchange was running")
-        except httpx.HTTPError as error:
+        except TransportError as error:
             failure = self._failure(error, prepared.request.url, answered=recorder.status is not None)
         finally:
             watch.stop()
@@ -239,29 +230,17 @@ class Client:
 
     async def _converse(
         self,
-        transport: httpx.AsyncBaseTransport,
+        transport: Transport,
         prepared: Prepared,
         recorder: Recorder,
         headers: dict[str, str],
     ) -> None:
-        timeout = {**_PATIENT, "connect": prepared.timeouts.connect_s}
-        request = prepared.request
-        request.extensions = {"timeout": timeout, "recorder": recorder}
-        if not self._ruler:
-            recorder.start(time.monotonic_ns())
-        response = await transport.handle_async_request(request)
+        answer = await transport.send(prepared.request, recorder, connect_s=prepared.timeouts.connect_s)
         try:
-            headers.update(_headers(response.headers))
-            if self._ruler:
-                await recorder.over
-                return
-            recorder.begin(time.monotonic_ns(), response.status_code)
-            async for data in response.aiter_bytes():
-                recorder.add(time.monotonic_ns(), data)
-            recorder.ended_ns = time.monotonic_ns()
+            headers.update(answer.headers)
+            await answer.finish()
         finally:
-            request.extensions = {}
-            await response.aclose()
+            await answer.close()
 
     # --- the small parts
 
@@ -271,7 +250,7 @@ class Client:
         path_or_url: str,
         timeout_s: float,
         body: bytes | None,
-        transport: httpx.AsyncBaseTransport | None = None,
+        transport: Transport | None = None,
         if_missing: str = "",
     ) -> Reply:
         transport = transport or self._open(self._control)
@@ -279,41 +258,42 @@ class Client:
         headers = self._headers(url)
         if body is not None:
             headers["Content-Type"] = "application/json"
+        request = request_of(method, url, headers, body)
+        recorder = Recorder(CONTROL_LIMIT, self._blocks)
         started_ns = time.monotonic_ns()
         name = f"{method} {url}"
         try:
             async with asyncio.timeout(timeout_s):
-                limits = {**_PATIENT, "connect": min(timeout_s, self._connect_s)}
-                request = httpx.Request(
-                    method, url, content=body, headers=headers, extensions={"timeout": limits}
-                )
-                response = await transport.handle_async_request(request)
+                connect_s = min(timeout_s, self._connect_s)
+                answer = await transport.send(request, recorder, connect_s=connect_s)
                 try:
-                    text = await _bounded(response)
+                    await answer.finish()
                 finally:
-                    await response.aclose()
+                    await answer.close()
         except TimeoutError as error:
             raise EngineError(
                 f"{name}: no answer within {timeout_s:g} s; is the server busy or stuck?"
             ) from error
-        except httpx.HTTPError as error:
+        except TransportError as error:
             failure = self._failure(error, url, answered=False)
             raise EngineError(hide(f"{name}: {failure.message}", self._secrets)) from error
-        if response.status_code != 200:
-            failure = of_status(response.status_code, text)
-            to_do = advice(response.status_code, of_base=not _is_address(path_or_url), if_missing=if_missing)
-            raise StatusError(hide(f"{name}: {failure.message}{to_do}", self._secrets), response.status_code)
+        text = b"".join(data for _, data in recorder.take()).decode("utf-8", "replace")
+        status = recorder.status or 0
+        if status != 200:
+            failure = of_status(status, text)
+            to_do = advice(status, of_base=not _is_address(path_or_url), if_missing=if_missing)
+            raise StatusError(hide(f"{name}: {failure.message}{to_do}", self._secrets), status)
         now_ns = time.monotonic_ns()
         return Reply(
-            status=response.status_code,
-            headers=_headers(response.headers),
+            status=status,
+            headers=answer.headers,
             text=text,
             at_ns=now_ns,
             took_ns=now_ns - started_ns,
         )
 
-    def _failure(self, error: httpx.HTTPError, url: httpx.URL, *, answered: bool) -> Failure:
-        return classify(error, where=_place(url), answered=answered, proxy=self._proxy_place)
+    def _failure(self, error: TransportError, url: Url, *, answered: bool) -> Failure:
+        return classify(error, where=url.place, answered=answered, proxy=self._proxy_place)
 
     def _json(self, method: str, path_or_url: str, reply: Reply) -> Any:
         try:
@@ -323,12 +303,12 @@ class Client:
             start = hide(reply.text[:60], self._secrets)
             raise EngineError(f"{name}: the answer is no JSON but begins with {start!r}") from error
 
-    def _resolve(self, path_or_url: str) -> httpx.URL:
+    def _resolve(self, path_or_url: str) -> Url:
         if _is_address(path_or_url):
             return _url(path_or_url)
         return _url(f"{self.base_url}/{path_or_url.lstrip('/')}")
 
-    def _headers(self, url: httpx.URL) -> dict[str, str]:
+    def _headers(self, url: Url) -> dict[str, str]:
         headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": _USER_AGENT}
         # What is this server's own: a metrics page on another host or port does not get the key.
         if url.scheme == self._url.scheme and server_at(str(url)) == server_at(self.base_url):
@@ -341,57 +321,26 @@ class Client:
         return opened
 
 
-async def _bounded(response: httpx.Response) -> str:
-    parts = bytearray()
-    async for data in response.aiter_bytes():
-        parts += data
-        if len(parts) > CONTROL_LIMIT:
-            raise httpx.RemoteProtocolError(f"the answer is larger than {CONTROL_LIMIT} bytes")
-    return bytes(parts).decode("utf-8", "replace")
-
-
-def _aiohttp_transport(context: ssl.SSLContext, proxy: str | None) -> httpx.AsyncBaseTransport:
-    import aiohttp
-    from httpx_aiohttp import AiohttpTransport
-
-    def session() -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(
-            limit=0, ssl=context, keepalive_timeout=4.0, socket_factory=keep_alive
-        )
-        return aiohttp.ClientSession(
-            connector=connector, trust_env=False, auto_decompress=False, read_bufsize=1024 * 1024
-        )
-
-    given = httpx.Proxy(proxy) if proxy else None
-    return AiohttpTransport(verify=context, trust_env=False, proxy=given, client=session)
-
-
 def _is_address(path_or_url: str) -> bool:
     return path_or_url.startswith(("http://", "https://"))
 
 
-@lru_cache(maxsize=64)  # the same few addresses for every request, and reading one takes 0.2 ms
-def _url(address: str) -> httpx.URL:
+@lru_cache(maxsize=64)  # the same few addresses for every request
+def _url(address: str) -> Url:
     try:
-        return httpx.URL(address).copy_with(userinfo=b"")
-    except httpx.InvalidURL as error:
+        return read_url(address)
+    except ValueError as error:
         raise SuiteError(f"{address[:200]!r} is no address: {error}") from error
 
 
-def _checked_url(text: str) -> httpx.URL:
+def _base_of(text: str) -> Url:
+    """Address of a server, without a slash at its end and without a query."""
     try:
-        url = httpx.URL(text)
-    except httpx.InvalidURL as error:
+        url = read_url(text.partition("?")[0])
+    except ValueError as error:
         raise SuiteError(f"base_url {text!r} is no address: {error}") from error
-    if url.scheme not in ("http", "https") or not url.host or not 0 < (url.port or 1) < 65536:
-        raise SuiteError(f"base_url {text!r} must look like http://host:port/v1")
-    return url.copy_with(userinfo=b"", fragment=None, query=None)
+    return msgspec.structs.replace(url, target=url.target.rstrip("/"))
 
 
-def _place(url: httpx.URL) -> str:
-    return f"{url.host}:{url.port or (443 if url.scheme == 'https' else 80)}"
-
-
-def _headers(headers: httpx.Headers) -> dict[str, str]:
-    kept = [(name, value[:1024]) for name, value in headers.items() if name != "set-cookie"]
-    return dict(kept[:_HEADER_LIMIT])
+def _password(address: str) -> str | None:
+    return urlsplit(address).password

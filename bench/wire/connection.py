@@ -1,13 +1,12 @@
 """One HTTP/1.1 exchange on the event loop's own transport: the ruler without weight.
 
-An httpx transport (its public seam), made for the requests whose times are measured. Everything that can
-be done before `sent` is: the connection stands, head and body are bytes. `sent` is stamped at the
-write itself, `uploaded` when the kernel has taken the last byte of the body, and every read the
-moment the loop hands it over, before anything looks into it. The socket is read straight into the
-memory in which the answer is kept; per read the hot path notes when and how much. Chunk framing comes
-off afterwards, JSON later still.
+Everything that can be done before `sent` is: the connection stands, head and body are bytes. `sent` is
+stamped at the write itself, `uploaded` when the kernel has taken the last byte of the body, and every
+read the moment the loop hands it over, before anything looks into it. The socket is read straight into
+the memory in which the answer is kept; per read the hot path notes when and how much. Chunk framing
+comes off afterwards, JSON later still.
 
-Requests through a proxy do not come here: see `client.py`.
+Requests through a proxy do not come here: see `proxied.py`.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ import asyncio
 import itertools
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
-from typing import Any, cast
+from collections.abc import Callable
+from typing import cast
 
-import httpx
-
-from bench.wire.http1 import HEAD_LIMIT, FramingError, Head, parse_head
+from bench.wire.errors import ConnectError, ConnectTimeout, FramingError, TooLarge, TransportError
+from bench.wire.http1 import HEAD_LIMIT, Head, parse_head
 from bench.wire.keepalive import set_keep_alive
-from bench.wire.recorder import Blocks, Recorder, TooLarge
+from bench.wire.recorder import Recorder
+from bench.wire.transport import Request, Url, told
 
 _PIECE = 256 * 1024
 _HEAD_READ = 16 * 1024  # little, so that little of a body must be moved to where the rest of it goes
@@ -111,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- what the transport calls
 
     async def request(self, head: bytes, body: bytes, recorder: Recorder) -> Head:
-        """Send, and wait for the head of the answer. Raises httpx.TransportError."""
+        """Send, and wait for the head of the answer. Raises `TransportError`."""
         self._recorder = recorder
         self._answered = asyncio.get_running_loop().create_future()
         self._in_body = False
@@ -215,7 +214,7 @@ class Connection(asyncio.BufferedProtocol):
     def _fail(self, error: Exception) -> None:
         recorder, self._recorder = self._recorder, None
         self.reusable = False
-        failed = _as_httpx(error)
+        failed = _as_ours(error)
         if self._answered is not None and not self._answered.done():
             self._answered.set_exception(failed)
         elif recorder is not None and not recorder.over.done():
@@ -246,41 +245,28 @@ Key = tuple[str, str, int]
 """Scheme, host and port."""
 
 
-class RulerTransport(httpx.AsyncBaseTransport):
-    """httpx transport for measured requests; keeps idle connections for the next one.
+class RulerTransport:
+    """Our own transport: stamps at the socket; keeps idle connections for the next request."""
 
-    A `Recorder` in `request.extensions["recorder"]` receives the stamps; the response's stream ends
-    when the body has.
-    """
+    sees_upload = True
 
-    def __init__(self, ssl_context: Callable[[], ssl.SSLContext], *, limit: int) -> None:
+    def __init__(self, ssl_context: Callable[[], ssl.SSLContext]) -> None:
         self._ssl = ssl_context
-        self._limit = limit
         self._idle: dict[Key, list[tuple[Connection, int]]] = {}  # since when, the freshest last
         self._buffer = memoryview(bytearray(_HEAD_READ))
-        self._blocks = Blocks()
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        given = request.extensions.get("recorder")
-        recorder = given if isinstance(given, Recorder) else Recorder(self._limit, self._blocks)
-        url = request.url
-        key = _key(url)
-        connection = self._pop(key) or await self._open(key, request.extensions)
+    async def send(self, request: Request, recorder: Recorder, *, connect_s: float | None) -> _Answer:
+        key = _key(request.url)
+        connection = self._pop(key) or await self._open(key, connect_s)
         recorder.connect_ns = connection.connect_ns
         try:
-            head = await connection.request(_request_head(request), request.content, recorder)
+            head = await connection.request(request.head, request.body, recorder)
         except BaseException:
             connection.abort()
             raise
-        # Bytes of the raw body: the framing headers no longer describe them.
-        headers = [(n, v) for n, v in head.headers if n not in (b"transfer-encoding",)]
-        stream = _Recorded(self, key, connection, recorder)
-        return httpx.Response(
-            head.status, headers=headers, stream=stream, request=request, extensions={"recorder": recorder}
-        )
+        return _Answer(self, key, connection, recorder, head)
 
-    def is_warm(self, url: httpx.URL, connections: int) -> bool:
-        """Whether that many connections to the server of `url` stand ready, each used a moment ago."""
+    def is_warm(self, url: Url, connections: int) -> bool:
         oldest_ns = time.monotonic_ns() - _FRESH_NS
         idle = self._idle.get(_key(url), [])
         ready = sum(connection.idle and since_ns >= oldest_ns for connection, since_ns in idle)
@@ -296,14 +282,13 @@ class RulerTransport(httpx.AsyncBaseTransport):
             connection.abort()
         return None
 
-    async def _open(self, key: Key, extensions: Any) -> Connection:
+    async def _open(self, key: Key, limit_s: float | None) -> Connection:
         scheme, host, port = key
         secure = scheme == "https"
-        limit = (extensions.get("timeout") or {}).get("connect")
         started = time.monotonic_ns()
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(limit_s):
                 _, connection = await loop.create_connection(
                     lambda: Connection(self._buffer),
                     host,
@@ -312,9 +297,9 @@ class RulerTransport(httpx.AsyncBaseTransport):
                     server_hostname=host if secure else None,
                 )
         except TimeoutError as error:
-            raise httpx.ConnectTimeout(f"no connection within {limit:g} s") from error
+            raise ConnectTimeout(f"no connection within {limit_s:g} s") from error
         except (OSError, ValueError) as error:  # ValueError: a host that nobody can be asked for, `a..b`
-            raise httpx.ConnectError(str(error)) from error
+            raise ConnectError(str(error)) from error
         connection.connect_ns = time.monotonic_ns() - started
         return connection
 
@@ -325,32 +310,33 @@ class RulerTransport(httpx.AsyncBaseTransport):
         else:
             connection.abort()
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         for connection, _ in itertools.chain.from_iterable(self._idle.values()):
             connection.abort()
         self._idle.clear()
         await asyncio.sleep(0)  # let the loop see them closed
 
 
-def _key(url: httpx.URL) -> Key:
-    return url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80)
+def _key(url: Url) -> Key:
+    return url.scheme, url.host, url.port
 
 
-class _Recorded(httpx.AsyncByteStream):
-    """The body of a recorded answer: nothing until it is over, then every read."""
+class _Answer:
+    """An answer that its recorder is given by the event loop, read by read."""
 
-    def __init__(self, owner: RulerTransport, key: Key, connection: Connection, recorder: Recorder) -> None:
+    def __init__(
+        self, owner: RulerTransport, key: Key, connection: Connection, recorder: Recorder, head: Head
+    ) -> None:
+        self.headers = told(head.headers)
         self._owner = owner
         self._key = key
         self._connection = connection
         self._recorder = recorder
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    async def finish(self) -> None:
         await self._recorder.over
-        for _, data in self._recorder.take():
-            yield data
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         over = self._recorder.over
         if over.done() and not over.cancelled() and over.exception() is None:
             self._owner.put_back(self._key, self._connection)
@@ -358,17 +344,10 @@ class _Recorded(httpx.AsyncByteStream):
             self._connection.abort()
 
 
-def _as_httpx(error: Exception) -> httpx.TransportError:
-    """The transport's callers know httpx's errors alone; the cause stays attached."""
-    if isinstance(error, httpx.TransportError):
+def _as_ours(error: Exception) -> TransportError:
+    """The transport's callers know its own errors alone; the cause stays attached."""
+    if isinstance(error, TransportError):
         return error
-    kind = httpx.RemoteProtocolError if isinstance(error, FramingError) else httpx.ReadError
-    failed = kind(str(error))
+    failed = TransportError(str(error))
     failed.__cause__ = error
     return failed
-
-
-def _request_head(request: httpx.Request) -> bytes:
-    lines = [request.method.encode("ascii") + b" " + request.url.raw_path + b" HTTP/1.1"]
-    lines += [name + b": " + value for name, value in request.headers.raw]
-    return b"\r\n".join(lines) + b"\r\n\r\n"

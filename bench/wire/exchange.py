@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import httpx
 from msgspec import Struct
 
 from bench.masking import hide
@@ -17,6 +16,7 @@ from bench.wire.failures import of_status, redacted
 from bench.wire.recorder import Recorder
 from bench.wire.said import BODY_LIMIT
 from bench.wire.stream import Answer, StreamDecoder
+from bench.wire.transport import Request
 
 _SLICE = 32 * 1024  # bytes decoded between two looks at the sockets: about 0.3 ms
 SLICE_BESIDE = 4 * 1024
@@ -32,7 +32,7 @@ _turns = itertools.count()
 class Prepared(Struct, frozen=True, kw_only=True, eq=False):
     """A request that only needs to be released: everything slow has been done."""
 
-    request: httpx.Request
+    request: Request
     url: str
     body: bytes
     """The one copy of the request body; a replay hands over the same object."""

@@ -1,24 +1,20 @@
 """Why a request did not succeed, by cause and in one sentence.
 
-Exceptions of httpx, aiohttp and the operating system end here. Their classes mislead (a refused
-connection and a server that hung up are the same one to httpx-aiohttp), so the chain of causes
-decides, and how far the exchange had come.
+Exceptions of the transports, of aiohttp and of the operating system end here. The chain of causes
+decides, and how far the exchange had come: one class may be a refused connection or a server that hung
+up.
 """
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import ssl
 from collections.abc import Iterator, Sequence
 
-import httpx
-
 from bench.errors import EngineError
 from bench.masking import hide
 from bench.records import Failure
-from bench.wire.http1 import FramingError
-from bench.wire.recorder import TooLarge
+from bench.wire.errors import ConnectError, ConnectTimeout, FramingError, TooLarge
 from bench.wire.said import BODY_LIMIT, error_text, short
 
 _PROXY_STATUS = 407
@@ -64,11 +60,11 @@ def classify(error: BaseException, *, where: str, answered: bool, proxy: str | N
         return Failure(kind="refused", message=f"nobody listens at {where}")
     if answered:
         return Failure(kind="truncated", message=f"the stream broke: {_reason(chain)}")
-    if _is_connect_timeout(chain):
+    if first(ConnectTimeout):
         return Failure(
             kind="connect_timeout", message=f"{where} did not accept a connection in time{_through(proxy)}"
         )
-    if first(httpx.ConnectError, httpx.UnsupportedProtocol, httpx.ProxyError):
+    if first(ConnectError):
         return Failure(kind="refused", message=f"{where} cannot be reached: {_reason(chain)}")
     return Failure(kind="reset", message=f"the connection broke before the answer began: {_reason(chain)}")
 
@@ -148,15 +144,6 @@ def _named(chain: list[BaseException], name: str) -> bool:
         for error in chain
         for kind in type(error).__mro__
     )
-
-
-def _is_connect_timeout(chain: list[BaseException]) -> bool:
-    if _named(chain, "ServerDisconnectedError"):
-        return False
-    if _named(chain, "ConnectionTimeoutError"):
-        return True
-    timed_out = any(isinstance(e, TimeoutError | asyncio.TimeoutError) for e in chain)
-    return timed_out and isinstance(chain[0], httpx.ConnectTimeout)
 
 
 def _reason(chain: list[BaseException]) -> str:

@@ -13,9 +13,7 @@ from bench.wire.nvml import open_nvml
 
 _PACKAGES = (
     "ctxbench",
-    "httpx",
     "aiohttp",
-    "httpx-aiohttp",
     "uvloop",
     "msgspec",
     "numpy",

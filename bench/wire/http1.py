@@ -10,12 +10,10 @@ from typing import Literal
 
 from msgspec import Struct
 
+from bench.wire.errors import FramingError
+
 HEAD_LIMIT = 64 * 1024
 _LINE_LIMIT = 8 * 1024
-
-
-class FramingError(Exception):
-    """What the server sent is no HTTP/1.1; the message says where."""
 
 
 class Head(Struct, frozen=True, kw_only=True):

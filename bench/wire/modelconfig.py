@@ -70,15 +70,22 @@ def _from_hub(model: str) -> Path:
     except ImportError:
         message = f"config {model!r}: no such file; to read it from the hub install huggingface_hub"
         raise SuiteError(message) from None
-    import httpx
-
     # It would tell of each of its retries; what came of them is told below, once.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
         found = huggingface_hub.hf_hub_download(model, "config.json", etag_timeout=_HUB_TIMEOUT_S)
-    except (OSError, ValueError, httpx.HTTPError) as error:  # its own errors are OSErrors or ValueErrors
+    except _hub_errors() as error:
         reason = textwrap.shorten(str(error).strip().partition("\n")[0], 160, placeholder=" ...")
         raise EngineError(
             f"config of {model!r} cannot be had from the hub ({reason}): give the path of a config.json"
         ) from error
     return Path(found)
+
+
+def _hub_errors() -> tuple[type[Exception], ...]:
+    """What the hub's library raises: its own errors are OSErrors or ValueErrors, of version 1 httpx's too."""
+    try:
+        import httpx
+    except ImportError:
+        return OSError, ValueError
+    return OSError, ValueError, httpx.HTTPError

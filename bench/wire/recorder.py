@@ -6,9 +6,8 @@ import asyncio
 from array import array
 from bisect import bisect_left
 
-import httpx
-
-from bench.wire.http1 import Dechunker, FramingError
+from bench.wire.errors import FramingError, TooLarge
+from bench.wire.http1 import Dechunker
 
 BLOCK = 256 * 1024
 """Bytes of one piece of memory to read into."""
@@ -16,10 +15,6 @@ _LEAST = 16 * 1024  # room that a read finds at least
 _SPARE = 128  # blocks kept for the next exchange: 32 MB
 _BLANK_LINE = b"\r\n\r\n"
 _TAIL = 64
-
-
-class TooLarge(httpx.RemoteProtocolError):
-    """More bytes than any honest answer has."""
 
 
 class Blocks:

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from handled import Handled
 
 from bench.errors import EngineError, SuiteError
 from bench.records import Route
@@ -43,7 +44,7 @@ def connected(answers: dict[str, str], **route: Any) -> tuple[OpenRoute, list[st
 
     async def connecting() -> OpenRoute:
         named = Route(name="a", base_url="http://host:8000/v1", **route)
-        async with Client(named.base_url, transport=httpx.MockTransport(answer)) as client:
+        async with Client(named.base_url, transport=Handled(answer)) as client:
             return await connect(named, client)
 
     return asyncio.run(connecting()), read
@@ -114,7 +115,7 @@ def test_what_an_engine_has_and_this_server_lacks_asks_whose_it_is() -> None:
             return httpx.Response(200, text=TRTLLM["/v1/models"]) if models else httpx.Response(404)
 
         route = Route(name="a", base_url="http://host:8000/v1", engine="vllm")
-        async with Client(route.base_url, transport=httpx.MockTransport(answer)) as client:
+        async with Client(route.base_url, transport=Handled(answer)) as client:
             await server_ids(await connect(route, client), [{"role": "user", "content": "a"}])
 
     with pytest.raises(

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from handled import Handled
 from wire_stub import Conversation, serve
 
 from bench.errors import EngineError, SuiteError
@@ -20,7 +21,7 @@ KEY = "sk-very-secret"
 
 def ask(handler: Callable[[httpx.Request], httpx.Response], path: str = "/models", **options: Any) -> Any:
     async def main() -> Any:
-        async with Client("http://host:8000/v1", transport=httpx.MockTransport(handler), **options) as client:
+        async with Client("http://host:8000/v1", transport=Handled(handler), **options) as client:
             return await client.get_json(path)
 
     return asyncio.run(main())
@@ -63,7 +64,7 @@ def test_the_key_goes_to_the_server_by_any_name_of_it_but_never_without_tls_wher
         return httpx.Response(200, json={})
 
     async def main(base_url: str, *urls: str) -> None:
-        async with Client(base_url, api_key=KEY, transport=httpx.MockTransport(handler)) as client:
+        async with Client(base_url, api_key=KEY, transport=Handled(handler)) as client:
             for url in urls:
                 await client.get_json(url)
 
@@ -78,7 +79,7 @@ def test_a_post_sends_json() -> None:
         return httpx.Response(200, json={"got": json.loads(request.content)})
 
     async def main() -> Any:
-        async with Client("http://host/v1", transport=httpx.MockTransport(handler)) as client:
+        async with Client("http://host/v1", transport=Handled(handler)) as client:
             return await client.post_json("http://host/tokenize", {"prompt": "a\u2028"})
 
     assert asyncio.run(main()) == {"got": {"prompt": "a\u2028"}}

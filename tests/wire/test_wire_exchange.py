@@ -13,10 +13,12 @@ from typing import Any
 import httpx
 import pytest
 import uvloop
+from handled import Handled
 from wire_stub import OK_HEAD, Conversation, Handler, serve
 
 from bench.records import Endpoint, Exchange, PromptRecipe, Timeouts, Trial
 from bench.wire.client import Client, Prepared, Raw, finish
+from bench.wire.errors import ConnectTimeout
 
 TRIAL = Trial(id="r/512/cold/1", route="r", tier=512, condition="cold", repeat=1)
 RECIPE = PromptRecipe(
@@ -518,12 +520,11 @@ def test_a_server_that_does_not_take_the_body_is_an_upload_timeout() -> None:
 
 
 def test_a_server_that_accepts_no_connection_is_a_connect_timeout() -> None:
-    class Silent(httpx.AsyncBaseTransport):
-        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-            raise httpx.ConnectTimeout("") from TimeoutError()
+    def silent(request: httpx.Request) -> httpx.Response:
+        raise ConnectTimeout from TimeoutError()
 
     async def main() -> Exchange:
-        async with Client("http://host:1/v1", transport=Silent()) as client:
+        async with Client("http://host:1/v1", transport=mock(silent)) as client:
             prepared = prepare(client)
             return await record(await client.exchange(prepared), prepared)
 
@@ -744,8 +745,8 @@ def test_the_key_is_in_nothing_that_is_kept() -> None:
     assert key not in repr(prepared)
 
 
-def mock(handler: Callable[[httpx.Request], httpx.Response]) -> httpx.MockTransport:
-    return httpx.MockTransport(handler)
+def mock(handler: Callable[[httpx.Request], httpx.Response]) -> Handled:
+    return Handled(handler)
 
 
 @pytest.mark.parametrize(
@@ -757,15 +758,43 @@ def mock(handler: Callable[[httpx.Request], httpx.Response]) -> httpx.MockTransp
         (lambda r: httpx.Response(200, content=b""), "truncated"),
     ],
 )
-def test_any_httpx_transport_serves(
-    handler: Callable[[httpx.Request], httpx.Response], kind: str | None
-) -> None:
+def test_any_transport_serves(handler: Callable[[httpx.Request], httpx.Response], kind: str | None) -> None:
     async def main() -> Exchange:
         async with Client("http://host/v1", transport=mock(handler)) as client:
             prepared = prepare(client)
             return await record(await client.exchange(prepared), prepared)
 
     assert failed(asyncio.run(main())) == kind
+
+
+async def through_a_proxy(post: Callable[[Conversation], Awaitable[None]]) -> Exchange:
+    """One exchange with a server that only the stub, as a proxy, can reach."""
+    async with serve(post) as stub:
+        proxy = f"http://127.0.0.1:{stub.port}"
+        async with Client("http://127.far.invalid/v1", proxy=proxy) as client:
+            prepared = prepare(client)
+            return await record(await client.exchange(prepared), prepared)
+
+
+@pytest.mark.parametrize(("said", "kind"), [((TEXT, END), None), ((TEXT,), "truncated"), ((), "truncated")])
+def test_a_stream_through_a_proxy_is_recorded_and_judged_alike(
+    said: tuple[bytes, ...], kind: str | None
+) -> None:
+    async def post(talk: Conversation) -> None:
+        await talk.stream(*said)
+
+    exchange = asyncio.run(through_a_proxy(post))
+    assert failed(exchange) == kind
+    assert exchange.status == 200
+    assert exchange.uploaded_ns is None
+    assert exchange.headers_ns is not None
+
+
+def test_a_proxy_that_hangs_up_is_no_connect_timeout() -> None:
+    async def post(talk: Conversation) -> None:
+        talk.writer.transport.abort()
+
+    assert failed(asyncio.run(through_a_proxy(post))) == "reset"
 
 
 def test_a_proxy_is_used_when_named_and_never_for_loopback() -> None:

@@ -120,7 +120,7 @@ def test_the_environment_names_versions_and_no_secret(monkeypatch: pytest.Monkey
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     facts = host.environment()
     assert facts["python"].startswith("CPython 3.")
-    assert facts["version.httpx"]
+    assert facts["version.aiohttp"]
     assert all(isinstance(value, str) and value for value in facts.values())
     assert "sk-very-secret" not in repr(facts)
 

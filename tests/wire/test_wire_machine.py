@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import httpx
 import pytest
+from handled import Handled
 
 from bench.records import MachineSamples
 from bench.wire import machine
@@ -155,7 +156,7 @@ def test_a_fault_of_a_look_is_not_swallowed() -> None:
 
 def answered(handler: Callable[[httpx.Request], httpx.Response]) -> Answer:
     async def main() -> Answer:
-        async with Client("http://gpu/metrics", transport=httpx.MockTransport(handler)) as client:
+        async with Client("http://gpu/metrics", transport=Handled(handler)) as client:
             return await look_at(client, "http://gpu/metrics")
 
     return asyncio.run(main())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
+from handled import Handled
 
 from bench import engines
 from bench.engines.base import Dialect
@@ -29,7 +30,7 @@ def dialect() -> Dialect:
 
 def fetch(handler: Callable[[httpx.Request], httpx.Response]) -> tuple[Scrape, str | None]:
     async def main() -> tuple[Scrape, str | None]:
-        async with Client("http://host/v1", transport=httpx.MockTransport(handler)) as client:
+        async with Client("http://host/v1", transport=Handled(handler)) as client:
             return await scrape(client, "http://host/metrics", dialect(), timeout_s=1.0)
 
     return asyncio.run(main())
