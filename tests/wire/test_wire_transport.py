@@ -29,8 +29,19 @@ def test_an_address_is_told_as_a_request_has_it(text: str, whole: str, place: st
 
 @pytest.mark.parametrize(
     "text",
-    ["", "host:8000", "ftp://host/", "http://", "http://host:0/", "http://host:70000/", "http://[::1/"]
-    + ["http://ho\nst/", "http://host/\x00", f"http://host/{'a' * 70_000}", f"http://{'ü' * 80}.de/"],
+    [
+        "",
+        "host:8000",
+        "ftp://host/",
+        "http://",
+        "http://host:0/",
+        "http://host:70000/",
+        "http://[::1/",
+        "http://ho\nst/",
+        "http://host/\x00",
+        f"http://host/{'a' * 70_000}",
+        f"http://{'ü' * 80}.de/",
+    ],
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
