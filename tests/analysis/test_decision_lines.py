@@ -5,6 +5,7 @@ from typing import Literal
 import numpy as np
 import pytest
 from decision_samples import study, trial
+from leads import lead_that_ends
 
 from bench.analysis.decisions.claims import counted
 from bench.analysis.decisions.crossover import crossovers
@@ -205,19 +206,5 @@ def test_an_open_end_is_told_as_such() -> None:
     ],
 )
 def test_a_lead_that_ends_is_told_with_its_end(changes: dict[str, object], said: str) -> None:
-    told: dict[str, object] = {
-        "route": "a",
-        "base": "b",
-        "tier": 1_000,
-        "condition": "cold",
-        "status": "crosses",
-        "wins": "above",
-        "output_tokens": 300.0,
-        "low": 250.0,
-        "high": 350.0,
-        "spread": "interval",
-        "samples": (6, 6),
-        "until": 9_000.0,
-    }
-    (line,) = report_lines([], crossovers=[Crossover(**(told | changes))])  # type: ignore[arg-type]
+    (line,) = report_lines([], crossovers=[lead_that_ends(**changes)])
     assert line.startswith(said)

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from levels import level
 from msgspec import structs
 
 from bench.analysis.decisions.advise import Advice
@@ -21,7 +22,7 @@ from bench.cli.decide_tables import advice_table, comparison_table, crossover_ta
 from bench.cli.goodput_table import goodput_table
 from bench.cli.main import app
 from bench.errors import BenchError, CannotTell, CheckFailed, SuiteError
-from bench.records import Comparison, Crossover, Estimate, Measurement, Verdict, Window
+from bench.records import Comparison, Crossover, Estimate, Measurement, Verdict
 from bench.resources import shipped
 
 DATA = Path(__file__).resolve().parent.parent / "data"
@@ -327,26 +328,6 @@ def test_goodput_tells_what_is_shown_from_what_was_seen(tmp_path: Path) -> None:
     assert said in text and "so far: seen and not shown yet" in text
     [found] = json.loads(succeed("goodput", str(path), "--ttft", "2", "--json").stdout)
     assert (found["met"], found["share"], found["verdict"], found["shown_from"]) == (40, 1.0, "kept", None)
-
-
-def level(together: int, waves: int, beyond: int = 0, *, texts: int | None = None) -> list[Measurement]:
-    """Waves of a level, `beyond` of the requests of each slower than 2 s."""
-    return [
-        Measurement(
-            trial_id=f"a/{together}/{wave}",
-            route="a",
-            tier=1000,
-            condition="cold",
-            concurrency=together,
-            ttft_s=3.0 if place < beyond else 1.0,
-            total_s=4.0,
-            text_key="" if texts is None else f"{wave % texts}",
-            window=Window(id=f"{together}/{wave}", size=together, span_s=4.0),
-            verdict=Verdict(valid=True),
-        )
-        for wave in range(waves)
-        for place in range(together)
-    ]
 
 
 @pytest.mark.parametrize(

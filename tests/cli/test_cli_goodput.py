@@ -3,31 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from levels import level
 from msgspec import structs
 
 from bench.analysis.decisions.goodput import Promise, goodput
 from bench.cli.goodput_table import goodput_table
-from bench.records import Measurement, Reason, Verdict, Window
-
-
-def level(together: int, waves: int, *, beyond: int = 0) -> list[Measurement]:
-    """Waves of a level, `beyond` of the requests of each slower than 2 s to their first token."""
-    return [
-        Measurement(
-            trial_id=f"a/{together}/{wave}",
-            route="a",
-            tier=1000,
-            condition="cold",
-            concurrency=together,
-            ttft_s=3.0 if place < beyond else 1.0,
-            tpot_s=0.02,
-            total_s=4.0,
-            window=Window(id=f"{together}/{wave}", size=together, span_s=4.0),
-            verdict=Verdict(valid=True),
-        )
-        for wave in range(waves)
-        for place in range(together)
-    ]
+from bench.records import Measurement, Reason, Verdict
 
 
 def invalid(rows: list[Measurement]) -> list[Measurement]:

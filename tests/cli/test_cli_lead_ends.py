@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from leads import lead_that_ends
 
 from bench.cli.decide_tables import crossover_table
 from bench.records import Crossover
@@ -22,21 +23,7 @@ from bench.records import Crossover
     ],
 )
 def test_the_end_of_a_lead_stands_below_the_table(changes: dict[str, object], said: str) -> None:
-    told: dict[str, object] = {
-        "route": "a",
-        "base": "b",
-        "tier": 1_000,
-        "condition": "cold",
-        "status": "crosses",
-        "wins": "above",
-        "output_tokens": 300.0,
-        "low": 250.0,
-        "high": 350.0,
-        "spread": "interval",
-        "samples": (6, 6),
-        "until": 9_000.0,
-    }
-    one = Crossover(**(told | changes))  # type: ignore[arg-type]
+    one = lead_that_ends(**changes)
     assert f"- a against b, 1,000 cold: {said}\n" in crossover_table([one])
 
 

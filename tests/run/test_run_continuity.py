@@ -70,6 +70,8 @@ def test_routes_are_apart_and_a_page_that_did_not_come_tells_nothing() -> None:
     one.require(opened("b"), page(process_start=2.0))
     one.require(opened("a"), Scrape(at_ns=0, took_ns=0, problem="nobody listens"))
     one.require(opened("a"), page(process_start=1.0))
+    with pytest.raises(Restarted, match="route b"):  # what b had is still known
+        one.require(opened("b"), page(process_start=1.0))
 
 
 # --- Several servers behind one address, without a process start on their pages -----------------------------
