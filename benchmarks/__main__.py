@@ -77,7 +77,7 @@ def printed(name: str) -> str:
 
 
 def section(name: str, told: str) -> str:
-    facts = environment() | {f"version.{name}": metadata.version(name) for name in PEERS}
+    facts = environment() | {f"version.{peer}": metadata.version(peer) for peer in PEERS}
     load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "?"
     machine = ", ".join(facts[key] for key in ("cpu_model", "platform", "python", "loop") if key in facts)
     when = datetime.now(UTC).strftime("%Y-%m-%d")

@@ -28,8 +28,17 @@ SMALL = ROOT / "tests" / "data" / "run-small"
 def test_importing_the_package_loads_nothing_heavy() -> None:
     code = (
         "import sys, bench; assert bench.BenchError; "
-        "heavy = {'numpy', 'pandas', 'matplotlib', 'scipy', 'httpx', 'bench.api'} & set(sys.modules); "
+        "heavy = {'numpy', 'pandas', 'matplotlib', 'scipy', 'aiohttp', 'bench.api'} & set(sys.modules); "
         "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_a_client_without_a_proxy_loads_no_other_client() -> None:
+    code = (
+        "import sys, bench.wire.client; "
+        "others = {'aiohttp', 'httpx', 'httpcore', 'prometheus_client'} & set(sys.modules); "
+        "assert not others, others"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -127,3 +130,16 @@ def test_there_are_no_import_cycles_between_modules() -> None:
 
     for name in graph:
         visit(name, ())
+
+
+def test_what_the_package_imports_is_what_it_asks_for() -> None:
+    """A library that is there for the tests alone is missing where the package is installed."""
+    project = tomllib.loads((BENCH.parent / "pyproject.toml").read_text("utf-8"))["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    groups.remove(project["optional-dependencies"]["dev"])
+    asked = {re.split(r"[^\w-]", one)[0].replace("-", "_") for group in groups for one in group}
+    guarded = {"huggingface_hub", "httpx", "pynvml", "pyarrow"}  # used where somebody has them
+    used = {name.split(".")[0] for path in MODULES for name in imports(path)}
+    foreign = used - set(sys.stdlib_module_names) - {"bench", "__future__"}
+    assert foreign - guarded <= asked
+    assert {"numpy", "msgspec", "certifi"} <= foreign

@@ -17,7 +17,7 @@ Equality of ids is then proven on samples. `reference` is always the `tokenizers
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -124,9 +124,10 @@ def check_model(spec: Json) -> None:
 
 def merge_products(model: Json) -> list[str]:
     """Results of the merges in merge order, in byte characters, each once."""
-    products = [
-        merge.replace(" ", "") if isinstance(merge, str) else "".join(merge) for merge in model["merges"]
-    ]
+    merges = model["merges"]
+    two = all(merge.count(" ") == 1 if isinstance(merge, str) else len(merge) == 2 for merge in merges)
+    _expect(two, "a merge of other than two tokens")
+    products = [merge.replace(" ", "") if isinstance(merge, str) else "".join(merge) for merge in merges]
     return list(dict.fromkeys(products))
 
 
@@ -150,8 +151,7 @@ def _in_bytes(tokens: Sequence[str], alphabet: dict[str, int]) -> list[bytes]:
     """The bytes that tokens of byte characters stand for: all at once, since each character is one byte."""
     table = str.maketrans({character: chr(byte) for character, byte in alphabet.items()})
     whole = "".join(tokens).translate(table).encode("latin-1")
-    ends = list(accumulate(map(len, tokens)))
-    return [whole[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+    return [whole[begin:end] for begin, end in pairwise(accumulate(map(len, tokens), initial=0))]
 
 
 def build(

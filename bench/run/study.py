@@ -221,8 +221,9 @@ async def _look_around(
             checks = group.create_task(check(suite, open_routes, order))
             # One after the other: a second thread would hold up what the servers wait for.
             others = group.create_task(asyncio.to_thread(without_servers))
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
+    except ExceptionGroup as errors:
+        first = errors.exceptions[0]
+        raise first from first.__cause__
     return checks.result(), *others.result()
 
 

@@ -43,6 +43,7 @@ def test_a_command_imports_none_of_the_others() -> None:
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["run", SUITE, "--dry-run"]])
 def test_help_and_a_dry_run_need_nothing_heavy(arguments: list[str]) -> None:
     heavy = {"pandas", "matplotlib", "scipy", "tiktoken", "pydantic"}
+    heavy |= {"aiohttp", "httpx", "prometheus_client"}
     found = imported(arguments)
     assert "bench.cli.main" in found and found & heavy == set()
 

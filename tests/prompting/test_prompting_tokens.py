@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -357,6 +358,22 @@ def test_a_tokenizer_that_is_not_the_servers_is_told_by_how_much_and_where(make:
 
 
 # --- the file that ships --------------------------------------------------------------------------
+
+
+def test_a_far_server_is_asked_for_several_samples_at_once_and_told_of_in_their_order(make: Make) -> None:
+    own, library = make("own")
+    together = Barrier(4)
+    samples = [f"sample {number} of eight, some words long" for number in range(8)]
+
+    def ask(text: str) -> tuple[list[int], None]:
+        together.wait(timeout=30)  # four at a time, or it never comes to pass
+        ids = library_ids(library, text)
+        return (ids[:-1] if "sample 5" in text else ids), None
+
+    problem = compare_with_server(own, ask, samples)
+
+    assert problem is not None
+    assert "sample 6 of 8" in problem
 
 
 def test_the_shipped_tokenizer_holds_the_chat_tokens_and_eight_thousand_entries() -> None:

@@ -18,7 +18,7 @@ import pytest
 from run_helpers import ctxbench, events, exchanges, only_run, suite_text
 
 from bench.analysis.verdicts.measure import measure_all
-from bench.errors import JournalError
+from bench.errors import JournalError, SuiteError
 from bench.journal import Journal, read_entries, read_info
 from bench.plan.suite import parse_suite
 from bench.records import Exchange, Measurement
@@ -96,6 +96,19 @@ def test_a_run_says_where_its_time_went(server: Simulator, tmp_path: Path) -> No
     assert isinstance(wall, float) and isinstance(served, float) and isinstance(own, float)
     assert wall == pytest.approx(served + own)
     assert sum(e.ended_ns for e in exchanges(run)) / 1e9 <= served
+
+
+def test_a_corpus_that_is_lost_beside_the_checks_is_one_error_with_its_cause(
+    server: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object) -> None:
+        raise SuiteError("the corpus is gone") from OSError("stale handle")
+
+    monkeypatch.setattr("bench.run.study.load_text", lost)
+    with pytest.raises(SuiteError, match="the corpus is gone") as caught:
+        measure(suite_text({"a": server.base_url}), tmp_path / "results")
+    assert isinstance(caught.value.__cause__, OSError)
+    assert not (tmp_path / "results").exists()
 
 
 def test_routes_with_servers_of_their_own_get_equal_prompts(tmp_path: Path) -> None:

@@ -116,7 +116,8 @@ def spread_of(*trials: int) -> Spread | None:
 def middle(values: Floats) -> float:
     """The median of at least one value, none of them NaN.
 
-    numpy.median gives the same, and loads all of numpy.ma at its first call: in a run between two requests.
+    numpy.median gives the same, and loads all of numpy.ma at its first call: what a run reckons between two
+    requests takes this one.
     """
     return _middle_of(np.sort(values))
 
