@@ -46,7 +46,7 @@ class _Answer:
     async def finish(self) -> None:
         if self._response.content:
             self._recorder.add(time.monotonic_ns(), self._response.content)
-        self._recorder.ended_ns = time.monotonic_ns()
+        self._recorder.end(time.monotonic_ns())
 
     async def close(self) -> None:
         """Nothing was opened."""

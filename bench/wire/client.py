@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from functools import lru_cache, partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -27,7 +26,7 @@ from bench.wire.exchange import Onlooker, Prepared, Raw, Watch, finish, raw_of
 from bench.wire.failures import StatusError, advice, classify, of_status
 from bench.wire.recorder import Blocks, Recorder
 from bench.wire.tls import ssl_context
-from bench.wire.transport import Transport, Url, read_url, request_of
+from bench.wire.transport import Proxy, Transport, Url, read_proxy, read_url, request_of
 
 __all__ = ["Client", "Prepared", "Raw", "Reply", "StatusError", "finish"]
 
@@ -78,22 +77,24 @@ class Client:
         """Without a trailing slash, user or password."""
         self.origin = f"{self._url.scheme}://{self._url.authority}"
         """Scheme, host and port."""
-        if api_key is not None and (
-            not api_key.isprintable() or not api_key.isascii() or not api_key.strip()
-        ):
+        if api_key is not None and not _fits_a_header(api_key):
             raise SuiteError("the API key holds characters that no HTTP header can carry")
         self._own: dict[str, str] = dict(headers or {})
+        for name, value in self._own.items():
+            if not (_fits_a_header(name) and _fits_a_header(value)) or ":" in name:
+                raise SuiteError(f"the header {name[:200]!r} holds characters that no HTTP header can carry")
         if api_key is not None:
             self._own["Authorization"] = f"Bearer {api_key}"
-        self._secrets = worth_hiding((api_key, *secrets, _password(proxy or "")))
+        through = None if proxy is None else _proxy(proxy)
+        self._secrets = worth_hiding((api_key, *secrets, *(through.secrets if through else ())))
         self._ca_file = ca_file
         self._insecure = insecure
-        self._proxy = None if proxy is None or is_here(self._url.host) else proxy
-        self._proxy_place = None if self._proxy is None else read_url(self._proxy).place
+        self._proxy = None if is_here(self._url.host) else through
         self._connect_s = connect_s
         self._given = transport
         self._control: Transport | None = None
         self._measured: Transport | None = None
+        self._beside: Transport | None = None  # to this machine, where the server is behind a proxy
         self._gate = asyncio.Lock()
         self._blocks = Blocks()
 
@@ -107,6 +108,7 @@ class Client:
             from bench.wire.proxied import ProxyTransport
 
             self._control = self._measured = ProxyTransport(self._proxy, context())
+            self._beside = RulerTransport(context)
         else:
             # Two, so that a scrape never takes the connection that was warmed for an exchange.
             self._control, self._measured = RulerTransport(context), RulerTransport(context)
@@ -115,10 +117,10 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for transport in {self._measured, self._control}:  # one and the same where one was given
+        for transport in {self._measured, self._control, self._beside}:  # some may be one and the same
             if transport is not None:
                 await transport.close()
-        self._control = self._measured = None
+        self._control = self._measured = self._beside = None
 
     # --- control requests
 
@@ -253,8 +255,8 @@ class Client:
         transport: Transport | None = None,
         if_missing: str = "",
     ) -> Reply:
-        transport = transport or self._open(self._control)
         url = self._resolve(path_or_url)
+        transport = transport or self._control_of(url)
         headers = self._headers(url)
         if body is not None:
             headers["Content-Type"] = "application/json"
@@ -293,7 +295,8 @@ class Client:
         )
 
     def _failure(self, error: TransportError, url: Url, *, answered: bool) -> Failure:
-        return classify(error, where=url.place, answered=answered, proxy=self._proxy_place)
+        proxy = None if self._proxy is None or is_here(url.host) else self._proxy.url.place
+        return classify(error, where=url.place, answered=answered, proxy=proxy)
 
     def _json(self, method: str, path_or_url: str, reply: Reply) -> Any:
         try:
@@ -315,6 +318,10 @@ class Client:
             headers |= self._own
         return headers
 
+    def _control_of(self, url: Url) -> Transport:
+        """What carries a control request; the server's own metrics may be looked at through a tunnel."""
+        return self._beside if self._beside is not None and is_here(url.host) else self._open(self._control)
+
     def _open(self, opened: _T | None) -> _T:
         if opened is None:
             raise RuntimeError("the client is used outside its `async with`")
@@ -322,7 +329,7 @@ class Client:
 
 
 def _is_address(path_or_url: str) -> bool:
-    return path_or_url.startswith(("http://", "https://"))
+    return path_or_url[:8].lower().startswith(("http://", "https://"))
 
 
 @lru_cache(maxsize=64)  # the same few addresses for every request
@@ -330,7 +337,7 @@ def _url(address: str) -> Url:
     try:
         return read_url(address)
     except ValueError as error:
-        raise SuiteError(f"{address[:200]!r} is no address: {error}") from error
+        raise SuiteError(f"{_shown(address)} is no address: {error}") from error
 
 
 def _base_of(text: str) -> Url:
@@ -338,9 +345,21 @@ def _base_of(text: str) -> Url:
     try:
         url = read_url(text.partition("?")[0])
     except ValueError as error:
-        raise SuiteError(f"base_url {text!r} is no address: {error}") from error
+        raise SuiteError(f"base_url {_shown(text)} is no address: {error}") from error
     return msgspec.structs.replace(url, target=url.target.rstrip("/"))
 
 
-def _password(address: str) -> str | None:
-    return urlsplit(address).password
+def _proxy(text: str) -> Proxy:
+    try:
+        return read_proxy(text)
+    except ValueError as error:
+        raise SuiteError(f"proxy {_shown(text)} is no address: {error}") from error
+
+
+def _shown(address: str) -> str:
+    """An address for a message, unless it may hold a password."""
+    return "***" if "@" in address else repr(address[:200])
+
+
+def _fits_a_header(text: str) -> bool:
+    return text.isascii() and text.isprintable() and bool(text.strip())

@@ -21,7 +21,7 @@ from typing import cast
 from bench.wire.errors import ConnectError, ConnectTimeout, FramingError, TooLarge, TransportError
 from bench.wire.http1 import HEAD_LIMIT, Head, parse_head
 from bench.wire.keepalive import set_keep_alive
-from bench.wire.recorder import Recorder
+from bench.wire.recorder import Recorder, fail
 from bench.wire.transport import Request, Url, told
 
 _PIECE = 256 * 1024
@@ -146,18 +146,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _begin(self, now_ns: int, data: bytes, recorder: Recorder) -> None:
         self._start += data
-        end = self._start.find(b"\r\n\r\n")
-        if end < 0:
-            if len(self._start) > HEAD_LIMIT:
-                raise FramingError("the answer's head is larger than 64 KiB")
+        head = self._next_head()
+        while head is not None and head.status < 200:  # 100 Continue and its like: the answer is yet to come
+            head = self._next_head()
+        if head is None:
             return
-        head = parse_head(bytes(self._start[:end]))
-        rest = bytes(self._start[end + 4 :])
+        rest = bytes(self._start)
         self._start.clear()
-        if head.status < 200:  # 100 Continue and its like: the answer is yet to come
-            if rest:
-                self._begin(now_ns, rest, recorder)
-            return
         self.head = head
         self.reusable = head.keep_alive
         self._in_body = True
@@ -173,6 +168,17 @@ class Connection(asyncio.BufferedProtocol):
         if self._answered is not None and not self._answered.done():
             self._answered.set_result(head)
         self._wake()
+
+    def _next_head(self) -> Head | None:
+        """Takes a head off what has come; `None`: it is not whole yet."""
+        end = self._start.find(b"\r\n\r\n")
+        if end < 0:
+            if len(self._start) > HEAD_LIMIT:
+                raise FramingError("the answer's head is larger than 64 KiB")
+            return None
+        head = parse_head(bytes(self._start[:end]))
+        del self._start[: end + 4]
+        return head
 
     def _look_for_end(self, recorder: Recorder, nbytes: int) -> None:
         if self._chunked:
@@ -207,18 +213,16 @@ class Connection(asyncio.BufferedProtocol):
         if self._left is not None and self._left < 0:
             self.reusable = False
         if recorder is not None:
-            recorder.ended_ns = now_ns
-            if not recorder.over.done():
-                recorder.over.set_result(None)
+            recorder.end(now_ns)
 
     def _fail(self, error: Exception) -> None:
         recorder, self._recorder = self._recorder, None
         self.reusable = False
         failed = _as_ours(error)
         if self._answered is not None and not self._answered.done():
-            self._answered.set_exception(failed)
-        elif recorder is not None and not recorder.over.done():
-            recorder.over.set_exception(failed)
+            fail(self._answered, failed)
+        elif recorder is not None:
+            recorder.fail(failed)
         self._wake()
         if self.transport is not None:
             self.transport.abort()

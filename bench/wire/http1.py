@@ -47,10 +47,10 @@ def parse_head(raw: bytes) -> Head:
     status = int(code)
     framing: Literal["chunked", "length", "close"] = "close"
     length = 0
-    if b"chunked" in found.get(b"transfer-encoding", b"").lower():
-        framing = "chunked"
-    elif status in (204, 304):
+    if status in (204, 304):  # have no body, whatever else they say
         framing = "length"
+    elif b"chunked" in found.get(b"transfer-encoding", b"").lower():
+        framing = "chunked"
     elif b"content-length" in found:
         framing, length = "length", _content_length(found[b"content-length"])
     connection = found.get(b"connection", b"").lower()

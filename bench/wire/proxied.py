@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
 import aiohttp
@@ -16,9 +16,10 @@ import aiohttp
 from bench.wire.errors import ConnectError, ConnectTimeout, TransportError
 from bench.wire.keepalive import keep_alive
 from bench.wire.recorder import Recorder
-from bench.wire.transport import Request, Url, told
+from bench.wire.transport import Proxy, Request, Url, told
 
 _READ = 16 * 1024
+_PIECE = 256 * 1024
 
 
 class ProxyTransport:
@@ -26,26 +27,40 @@ class ProxyTransport:
 
     sees_upload = False
 
-    def __init__(self, proxy: str, context: ssl.SSLContext) -> None:
-        self._proxy = proxy
+    def __init__(self, proxy: Proxy, context: ssl.SSLContext) -> None:
+        self._proxy = str(proxy.url)
+        # Told by ourselves: aiohttp never sees the password, so none of its errors repeats it.
+        told_proxy = proxy.authorization
+        self._told = {} if told_proxy is None else {"Proxy-Authorization": told_proxy}
         connector = aiohttp.TCPConnector(
             limit=0, ssl=context, keepalive_timeout=4.0, socket_factory=keep_alive
         )
         self._session = aiohttp.ClientSession(
-            connector=connector, trust_env=False, auto_decompress=False, read_bufsize=1024 * 1024
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),  # a balancer's cookie would tie later requests to one server
+            trust_env=False,
+            auto_decompress=False,
+            read_bufsize=1024 * 1024,
         )
 
     async def send(self, request: Request, recorder: Recorder, *, connect_s: float | None) -> _ProxiedAnswer:
+        headers = {**request.headers}
+        in_tunnel = request.url.scheme == "https"  # what is for the proxy goes no further
+        if not in_tunnel:
+            headers |= self._told
+        if request.body:
+            headers["Content-Length"] = str(len(request.body))
         recorder.start(time.monotonic_ns())
         with _our_errors():
             response = await self._session.request(
                 request.method,
                 str(request.url),
-                headers=request.headers,
-                data=request.body or None,
+                headers=headers,
+                data=_pieces(request.body) if request.body else None,
                 allow_redirects=False,
                 proxy=self._proxy,
-                timeout=aiohttp.ClientTimeout(sock_connect=connect_s),
+                proxy_headers=dict(self._told) if in_tunnel else None,
+                timeout=aiohttp.ClientTimeout(connect=connect_s),
             )
         recorder.begin(time.monotonic_ns(), response.status)
         return _ProxiedAnswer(response, recorder)
@@ -68,10 +83,17 @@ class _ProxiedAnswer:
         with _our_errors():
             async for data in self._response.content.iter_chunked(_READ):
                 self._recorder.add(time.monotonic_ns(), data)
-        self._recorder.ended_ns = time.monotonic_ns()
+        self._recorder.end(time.monotonic_ns())
 
     async def close(self) -> None:
         self._response.release()
+
+
+async def _pieces(body: bytes) -> AsyncIterator[memoryview]:
+    """What is given to aiohttp whole is copied whole."""
+    view = memoryview(body)
+    for start in range(0, len(body), _PIECE):
+        yield view[start : start + _PIECE]
 
 
 @contextmanager
@@ -81,11 +103,7 @@ def _our_errors() -> Iterator[None]:
         yield
     except aiohttp.ConnectionTimeoutError as error:
         raise ConnectTimeout(str(error)) from error
-    except (
-        aiohttp.ClientConnectorError,
-        aiohttp.ClientHttpProxyError,
-        aiohttp.InvalidURL,
-    ) as error:
+    except (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.InvalidURL) as error:
         raise ConnectError(str(error)) from error
-    except (aiohttp.ClientError, OSError) as error:
+    except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: of a host like `a..b`
         raise TransportError(str(error)) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from bisect import bisect_left
+from typing import Any
 
 from bench.wire.errors import FramingError, TooLarge
 from bench.wire.http1 import Dechunker
@@ -15,6 +16,14 @@ _LEAST = 16 * 1024  # room that a read finds at least
 _SPARE = 128  # blocks kept for the next exchange: 32 MB
 _BLANK_LINE = b"\r\n\r\n"
 _TAIL = 64
+
+
+def fail(future: asyncio.Future[Any], error: Exception) -> None:
+    """Fails it, if it is not done yet. Nothing is logged where nobody waits for it any more: whoever was
+    cancelled has said so."""
+    if not future.done():
+        future.set_exception(error)
+        future.exception()
 
 
 class Blocks:
@@ -108,6 +117,16 @@ class Recorder:
         self.headers_ns = now_ns
         self.status = status
         self._dechunker = Dechunker() if chunked else None
+
+    def end(self, now_ns: int) -> None:
+        """The body has ended."""
+        self.ended_ns = now_ns
+        if not self.over.done():
+            self.over.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        """The body has broken off."""
+        fail(self.over, error)
 
     # --- the hot path
 

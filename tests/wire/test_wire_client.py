@@ -266,6 +266,34 @@ def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(key: str) 
     assert key.strip() == "" or key not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("X-Rank", "1\r\nX-Evil: 2"), ("X-Rank", "\u0436"), ("X\nY", "1"), ("X:", "1"), ("", "1")],
+)
+def test_a_header_that_no_request_can_carry_is_refused_without_its_value(name: str, value: str) -> None:
+    with pytest.raises(SuiteError, match="no HTTP header can carry") as caught:
+        Client("http://host/v1", headers={name: value})
+    assert value == "1" or value not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["http://me:se/cret@h/v1", "http://me:secret@h:port/v1"])
+def test_an_address_that_is_none_is_refused_without_its_password(address: str) -> None:
+    with pytest.raises(SuiteError, match=r"base_url \*\*\* is no address") as caught:
+        Client(address)
+    assert "se" not in str(caught.value).removeprefix("base_url")
+
+
+def test_an_address_in_capital_letters_is_one() -> None:
+    seen = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(str(request.url))
+        return httpx.Response(200, json={})
+
+    ask(handler, "HTTP://other:9/metrics")
+    assert seen == ["http://other:9/metrics"]
+
+
 def test_a_ca_file_that_is_none_is_refused(tmp_path: Any) -> None:
     path = tmp_path / "ca.pem"
     path.write_text("no certificate")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -185,3 +187,78 @@ def test_a_connection_lost_right_after_the_last_read_has_lost_only_what_did_not_
         return connection.idle, str(error or "")
 
     assert asyncio.run(main()) == (False, "" if whole else "the server closed the connection")
+
+
+def test_a_thousand_interim_answers_in_one_read_are_passed_over() -> None:
+    over, body, connection, _ = feed([b"HTTP/1.1 100\r\n\r\n" * 2000 + LENGTH % 2 + b"ok"])
+    assert (over, body) == ([True], b"ok")
+    assert connection.idle
+
+
+@pytest.mark.parametrize("header", [b"transfer-encoding: chunked", b"content-length: 7"])
+@pytest.mark.parametrize("status", [b"204", b"304"])
+def test_an_answer_that_has_no_body_ends_with_its_head(status: bytes, header: bytes) -> None:
+    over, body, connection, _ = feed([b"HTTP/1.1 " + status + b" X\r\n" + header + b"\r\n\r\n"])
+    assert (over, body) == ([True], b"")
+    assert connection.idle
+
+
+class Full(Wire):
+    """Takes nothing any more after the first piece, and tells when it is lost."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self.connection = connection
+
+    def write(self, data: Any) -> None:
+        super().write(data)
+        self.connection.pause_writing()
+
+    def abort(self) -> None:
+        if not self.aborted:
+            super().abort()
+            asyncio.get_running_loop().call_soon(self.connection.connection_lost, None)
+
+
+def complaints(
+    act: Callable[[Connection, asyncio.Task[Any], Recorder], None], body: bytes = b"{}"
+) -> list[str]:
+    """What the loop complains of when a request is cancelled just after `act`."""
+
+    async def main() -> list[str]:
+        said: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: said.append(told["message"]))
+        connection, recorder = Connection(memoryview(bytearray(65536))), Recorder(10**9)
+        connection.connection_made(Full(connection))
+        task = asyncio.create_task(connection.request(b"", body, recorder))
+        await asyncio.sleep(0)
+        act(connection, task, recorder)
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        connection.abort()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        del connection, task, recorder
+        gc.collect()
+        return said
+
+    return asyncio.run(main())
+
+
+def told(connection: Connection, *pieces: bytes) -> None:
+    for piece in pieces:
+        connection.get_buffer(-1)[: len(piece)] = piece
+        connection.buffer_updated(len(piece))
+
+
+@pytest.mark.parametrize("body", [b"{}", b"x" * 600_000])
+def test_a_request_cancelled_while_it_is_uploaded_leaves_no_complaint(body: bytes) -> None:
+    assert complaints(lambda connection, task, recorder: None, body) == []
+
+
+def test_a_request_cancelled_in_the_moment_it_breaks_leaves_no_complaint() -> None:
+    assert complaints(lambda connection, task, recorder: told(connection, b"nonsense\r\n\r\n")) == []
+    assert complaints(lambda connection, task, recorder: connection.connection_lost(OSError("gone"))) == []
+    begun = (CHUNKED, b"nonsense\r\n\r\n")
+    assert complaints(lambda connection, task, recorder: told(connection, *begun)) == []

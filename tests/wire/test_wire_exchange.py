@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 import uvloop
+from certificates import self_signed
 from handled import Handled
 from wire_stub import OK_HEAD, Conversation, Handler, serve
 
@@ -677,24 +677,7 @@ def test_cancelling_twenty_exchanges_leaves_no_connection() -> None:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A self-signed certificate for 127.0.0.1, with its key in the same file."""
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-        "-days",
-        "2",
-        *subject,
-    ]
-    subprocess.run([*command, "-keyout", str(path), "-out", f"{path}.crt"], check=True, capture_output=True)
-    path.write_text(path.read_text() + Path(f"{path}.crt").read_text())
-    return path
+    return self_signed(tmp_path_factory.mktemp("tls"), "IP:127.0.0.1")
 
 
 @pytest.mark.parametrize("trust", ["nothing", "ca_file", "insecure"])
@@ -707,7 +690,7 @@ def test_tls_is_verified_unless_told_otherwise(certificate: Path, trust: str) ->
 
     async def main() -> Exchange:
         options: dict[str, Any] = {
-            "ca_file": {"ca_file": f"{certificate}.crt"},
+            "ca_file": {"ca_file": str(certificate)},
             "insecure": {"insecure": True},
         }
         async with (
