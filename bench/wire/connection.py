@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import select
 import ssl
 import time
 from collections.abc import Callable
@@ -236,13 +237,24 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def idle(self) -> bool:
-        """Usable for another request."""
+        """Usable for another request, as far as the loop has heard."""
         return (
             self.reusable
             and self._recorder is None
             and self.transport is not None
             and not self.transport.is_closing()
         )
+
+    @property
+    def silent(self) -> bool:
+        """Whether the kernel has nothing for the loop to read: of an idle connection that is its end, come
+        while the loop was busy."""
+        sock = None if self.transport is None else self.transport.get_extra_info("socket")
+        if sock is None:
+            return True
+        poll = select.poll()
+        poll.register(sock.fileno(), select.POLLIN)
+        return not poll.poll(0)
 
 
 Key = tuple[str, str, int]
@@ -281,7 +293,7 @@ class RulerTransport:
         idle = self._idle.get(key, [])
         while idle:
             connection, since_ns = idle.pop()
-            if connection.idle and since_ns >= oldest_ns:
+            if connection.idle and since_ns >= oldest_ns and connection.silent:
                 return connection
             connection.abort()
         return None

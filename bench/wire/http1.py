@@ -53,7 +53,7 @@ def parse_head(raw: bytes) -> Head:
         framing = "chunked"
     elif b"content-length" in found:
         framing, length = "length", _content_length(found[b"content-length"])
-    connection = found.get(b"connection", b"").lower()
+    connection = b",".join(value for name, value in headers if name == b"connection").lower()
     keep = framing != "close" and b"close" not in connection
     if version == b"HTTP/1.0":
         keep = keep and b"keep-alive" in connection

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -205,6 +207,32 @@ def test_a_connection_the_server_has_closed_is_never_used_again() -> None:
         return kinds
 
     assert asyncio.run(main()) == [None, None, None]
+
+
+def test_a_connection_that_was_closed_while_the_loop_was_busy_is_not_used_again() -> None:
+    closed = threading.Semaphore(0)
+
+    def answer_once_each(listener: socket.socket) -> None:
+        for _ in range(3):
+            connection, _ = listener.accept()
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+            connection.close()
+            closed.release()
+
+    async def main(port: int) -> list[object]:
+        answers = []
+        async with Client(f"http://127.0.0.1:{port}/v1") as client:
+            for _ in range(3):
+                answers.append(await client.get_json("/models"))
+                assert closed.acquire(timeout=10)  # the loop sees nothing of it
+        return answers
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=answer_once_each, args=(listener,), daemon=True)
+        server.start()
+        assert asyncio.run(main(listener.getsockname()[1])) == [{}, {}, {}]
+        server.join()
 
 
 @pytest.mark.parametrize(

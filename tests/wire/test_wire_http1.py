@@ -27,6 +27,8 @@ def test_a_head_gives_status_headers_and_framing() -> None:
         (b"HTTP/1.0 200 OK\r\ncontent-length: 1", "length", 1, False),
         (b"HTTP/1.0 200 OK\r\ncontent-length: 1\r\nconnection: keep-alive", "length", 1, True),
         (b"HTTP/1.1 204 No Content", "length", 0, True),
+        (b"HTTP/1.1 204 X\r\ntransfer-encoding: chunked", "length", 0, True),
+        (b"HTTP/1.1 200 X\r\nconnection: close\r\nconnection: x\r\ncontent-length: 1", "length", 1, False),
         (b"HTTP/1.1 200", "close", 0, False),
     ],
 )
