@@ -87,6 +87,7 @@ class _ProxiedAnswer:
 
     async def close(self) -> None:
         self._response.release()
+        self._recorder.over.cancel()  # where it broke off
 
 
 async def _pieces(body: bytes) -> AsyncIterator[memoryview]:
