@@ -65,7 +65,8 @@ def classify(error: BaseException, *, where: str, answered: bool, proxy: str | N
             kind="connect_timeout", message=f"{where} did not accept a connection in time{_through(proxy)}"
         )
     if first(ConnectError):
-        return Failure(kind="refused", message=f"{where} cannot be reached: {_reason(chain)}")
+        message = f"{where} cannot be reached{_through(proxy)}: {_reason(chain)}"
+        return Failure(kind="refused", message=message)
     return Failure(kind="reset", message=f"the connection broke before the answer began: {_reason(chain)}")
 
 

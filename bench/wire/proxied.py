@@ -104,7 +104,8 @@ def _our_errors() -> Iterator[None]:
         yield
     except aiohttp.ConnectionTimeoutError as error:
         raise ConnectTimeout(str(error)) from error
-    except (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.InvalidURL) as error:
+    except (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, ValueError) as error:
+        # ValueError: a host that nobody can be asked for, `a..b`
         raise ConnectError(str(error)) from error
-    except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: of a host like `a..b`
+    except (aiohttp.ClientError, OSError) as error:
         raise TransportError(str(error)) from error
