@@ -270,6 +270,7 @@ class RulerTransport:
         self._ssl = ssl_context
         self._idle: dict[Key, list[tuple[Connection, int]]] = {}  # since when, the freshest last
         self._buffer = memoryview(bytearray(_HEAD_READ))
+        self._closed = False
 
     async def send(self, request: Request, recorder: Recorder, *, connect_s: float | None) -> _Answer:
         key = _key(request.url)
@@ -321,12 +322,13 @@ class RulerTransport:
 
     def put_back(self, key: Key, connection: Connection) -> None:
         """Keep the connection for the next request, or close it if it cannot be used again."""
-        if connection.idle:
+        if connection.idle and not self._closed:
             self._idle.setdefault(key, []).append((connection, time.monotonic_ns()))
         else:
             connection.abort()
 
     async def close(self) -> None:
+        self._closed = True  # what is under way ends with its connection
         for connection, _ in itertools.chain.from_iterable(self._idle.values()):
             connection.abort()
         self._idle.clear()

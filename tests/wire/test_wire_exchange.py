@@ -699,6 +699,29 @@ def test_cancelling_twenty_exchanges_leaves_no_connection() -> None:
     assert asyncio.run(main()) == 20
 
 
+def test_an_exchange_that_ends_after_its_client_leaves_no_connection() -> None:
+    async def main() -> str | None:
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        async def post(talk: Conversation) -> None:
+            begun.set()
+            await go_on.wait()
+            await talk.stream(TEXT, END)
+
+        async with serve(post) as stub:
+            async with Client(stub.base_url()) as client:
+                prepared = prepare(client)
+                task = asyncio.create_task(client.exchange(prepared))
+                await begun.wait()
+            go_on.set()
+            exchange = await record(await task, prepared)
+            async with asyncio.timeout(10):
+                await stub.all_closed.wait()
+            return failed(exchange)
+
+    assert asyncio.run(main()) is None
+
+
 # --- TLS, secrets, other transports
 
 
