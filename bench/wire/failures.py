@@ -7,6 +7,8 @@ up.
 
 from __future__ import annotations
 
+import errno
+import re
 import socket
 import ssl
 from collections.abc import Iterator, Sequence
@@ -56,7 +58,7 @@ def classify(error: BaseException, *, where: str, answered: bool, proxy: str | N
         return Failure(
             kind="refused", message=f"TLS with {where} failed ({short(str(found))}); http or https?"
         )
-    if first(ConnectionRefusedError):
+    if first(ConnectionRefusedError) or _refused_everywhere(chain):
         return Failure(kind="refused", message=f"nobody listens at {where}")
     if answered:
         return Failure(kind="truncated", message=f"the stream broke: {_reason(chain)}")
@@ -132,6 +134,13 @@ def _proxy_failed(chain: list[BaseException], proxy: str) -> str | None:
     if _named(chain, "ClientProxyConnectionError"):
         return f"the proxy {proxy} does not answer"
     return None
+
+
+def _refused_everywhere(chain: list[BaseException]) -> bool:
+    """Whether a host of several addresses (`localhost`) refused at each: asyncio raises one plain OSError
+    that tells them all."""
+    told = next((str(e) for e in chain if str(e).startswith("Multiple exceptions: ")), "")
+    return set(re.findall(r"\[Errno (\d+)\]", told)) == {str(errno.ECONNREFUSED)}
 
 
 def _through(proxy: str | None) -> str:

@@ -182,6 +182,29 @@ def test_nobody_listening_is_one_sentence() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("second", [("127.0.0.1", 2), ("255.255.255.255", 1)])
+def test_nobody_listening_at_any_address_of_a_host_is_one_sentence(
+    second: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def several(host: str, port: int, *_: object, **__: object) -> list[object]:
+        kind = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
+        return [(*kind, ("127.0.0.1", port)), (*kind, second)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", several)
+
+    async def main() -> str:
+        async with Client("http://several:1/v1") as client:
+            with pytest.raises(EngineError) as caught:
+                await client.get_json("/models")
+            return str(caught.value)
+
+    said = asyncio.run(main()).removeprefix("GET http://several:1/v1/models: ")
+    if second == ("127.0.0.1", 2):
+        assert said == "nobody listens at several:1"
+    else:  # it is not one reason, so all are told
+        assert said.startswith("several:1 cannot be reached: Multiple exceptions: ")
+
+
 def test_a_host_nobody_knows_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")
