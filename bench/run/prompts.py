@@ -32,7 +32,7 @@ Post = Callable[[str, dict[str, Any]], Any]
 """POSTs JSON to a path of the server from a worker thread; blocks until the answer is there."""
 
 
-def load_text(suite: Suite, folder: Path) -> Corpus:
+def corpus_of(suite: Suite, folder: Path) -> Corpus:
     """The text that a suite's prompts are cut from; `folder` is where relative paths start.
 
     It needs no server, so it can be loaded while servers are asked: most of its time goes into a checksum,
@@ -52,67 +52,68 @@ async def composers(
     """A composer per route; routes that count alike share one, and so get equal prompts.
 
     `folder`: where the suite's relative paths start. `taken`: salts of earlier sessions of the run.
-    `corpus`: of the suite, where it has been loaded already (`load_text`).
+    `corpus`: of the suite, where it has been loaded already (`corpus_of`).
     Raises `SuiteError` when corpus, task or tokenizer cannot be used, `EngineError` when a server
     does not tokenise as it should.
     """
-    cache = cache_folder()
-    text = await asyncio.to_thread(load_text, info.suite, folder) if corpus is None else corpus
+    text = await asyncio.to_thread(corpus_of, info.suite, folder) if corpus is None else corpus
+    workshop = _Workshop(info, text, folder, tuple(taken))
     loop = asyncio.get_running_loop()
     made: dict[tuple[str, Template], Composer] = {}
-    indexed: dict[str, IndexedCorpus] = {}
     by_route: dict[str, Composer] = {}
-    salts = tuple(taken)
-    need = tokens_wanted(max(_lengths(info)))
     own = await asyncio.to_thread(_own_tokenizer, info.suite.prompt, text, folder)
     for name, opened in open_routes.items():
         server = _ServerCount(opened, _blocking_post(opened, loop))
         tokenizer = own if own is not None else await asyncio.to_thread(_server_tokenizer, server)
-        identity = tokenizer.identity.sha256
         # While the server answers: the checksums of what is kept of this corpus.
         template, kept = await asyncio.gather(
             asyncio.to_thread(_template, server, tokenizer, text),
-            asyncio.to_thread(_kept, indexed.get(identity), text, tokenizer, need),
+            asyncio.to_thread(workshop.kept, tokenizer),
         )
-        if kept is None:
-            kept = await asyncio.to_thread(index_corpus, text, tokenizer, need_tokens=need, cache=cache)
-        indexed[identity] = kept
-        key = (identity, template)
+        key = (tokenizer.identity.sha256, template)
         if key not in made:
-            made[key] = await asyncio.to_thread(_composer, info, tokenizer, template, kept, salts, folder)
+            made[key] = await asyncio.to_thread(workshop.composer, tokenizer, template, kept)
         by_route[name] = made[key]
     return by_route
 
 
-def _kept(
-    here: IndexedCorpus | None, corpus: Corpus, tokenizer: Tokenizer, need: int
-) -> IndexedCorpus | None:
-    """The borders that another route has, else those of an earlier run."""
-    return here if here is not None else kept_index(corpus, tokenizer, need_tokens=need, cache=cache_folder())
+class _Workshop:
+    """Makes the composers of a run from its corpus."""
 
+    def __init__(self, info: RunInfo, corpus: Corpus, folder: Path, taken: Sequence[str]) -> None:
+        self._info = info
+        self._corpus = corpus
+        self._folder = folder
+        self._taken = taken
+        self._cache = cache_folder()
+        self._need = tokens_wanted(max(_lengths(info)))
+        self._indexed: dict[str, IndexedCorpus] = {}
 
-def _composer(
-    info: RunInfo,
-    tokenizer: Tokenizer,
-    template: Template,
-    corpus: IndexedCorpus,
-    taken: Sequence[str],
-    folder: Path,
-) -> Composer:
-    """Tried out: what it cannot compose is told before anything is written."""
-    made = Composer(
-        tokenizer,
-        corpus,
-        info.suite.prompt,
-        template=template,
-        nonce=info.nonce,
-        seed=info.suite.seed,
-        taken=taken,
-        cache=cache_folder(),
-        base=folder,
-    )
-    _try_out(made, info)
-    return made
+    def kept(self, tokenizer: Tokenizer) -> IndexedCorpus | None:
+        """The borders that another route has, else those of an earlier run."""
+        here = self._indexed.get(tokenizer.identity.sha256)
+        if here is not None:
+            return here
+        return kept_index(self._corpus, tokenizer, need_tokens=self._need, cache=self._cache)
+
+    def composer(self, tokenizer: Tokenizer, template: Template, kept: IndexedCorpus | None) -> Composer:
+        """Tried out: what it cannot compose is told before anything is written."""
+        if kept is None:
+            kept = index_corpus(self._corpus, tokenizer, need_tokens=self._need, cache=self._cache)
+        self._indexed[tokenizer.identity.sha256] = kept
+        made = Composer(
+            tokenizer,
+            kept,
+            self._info.suite.prompt,
+            template=template,
+            nonce=self._info.nonce,
+            seed=self._info.suite.seed,
+            taken=self._taken,
+            cache=self._cache,
+            base=self._folder,
+        )
+        _try_out(made, self._info)
+        return made
 
 
 async def tokenizer_of_server(opened: OpenRoute) -> TokenizerIdentity:

@@ -32,7 +32,7 @@ from bench.run.preflight.chats import counted_chats
 from bench.run.preflight.checks import Check, check_client, check_disk, check_route
 from bench.run.preflight.limits import over_limits
 from bench.run.progress import Progress
-from bench.run.prompts import composers, load_text
+from bench.run.prompts import composers, corpus_of
 from bench.run.runner import Runner
 from bench.run.same import Difference, earlier, server_differences, text_differences
 from bench.wire.host import environment
@@ -214,7 +214,7 @@ async def _look_around(
     """The checks and, while servers answer, what needs none: what the client is made of, and the corpus."""
 
     def without_servers() -> tuple[dict[str, str], Corpus]:
-        return environment(), load_text(suite, order.folder)
+        return environment(), corpus_of(suite, order.folder)
 
     try:
         async with asyncio.TaskGroup() as group:

@@ -104,7 +104,7 @@ def test_a_corpus_that_is_lost_beside_the_checks_is_one_error_with_its_cause(
     def lost(*_: object) -> None:
         raise SuiteError("the corpus is gone") from OSError("stale handle")
 
-    monkeypatch.setattr("bench.run.study.load_text", lost)
+    monkeypatch.setattr("bench.run.study.corpus_of", lost)
     with pytest.raises(SuiteError, match="the corpus is gone") as caught:
         measure(suite_text({"a": server.base_url}), tmp_path / "results")
     assert isinstance(caught.value.__cause__, OSError)
