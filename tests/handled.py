@@ -8,7 +8,7 @@ from collections.abc import Callable
 import httpx
 
 from bench.wire.recorder import Recorder
-from bench.wire.transport import Request, Url, told
+from bench.wire.transport import Request, Url, kept_headers
 
 
 class Handled:
@@ -19,7 +19,7 @@ class Handled:
     def __init__(self, handler: Callable[[httpx.Request], httpx.Response]) -> None:
         self._handler = handler
 
-    async def send(self, request: Request, recorder: Recorder, *, connect_s: float | None) -> _Answer:
+    async def send(self, request: Request, recorder: Recorder, *, connect_s: float) -> _Answer:
         del connect_s
         recorder.start(time.monotonic_ns())
         asked = httpx.Request(
@@ -39,7 +39,7 @@ class Handled:
 
 class _Answer:
     def __init__(self, response: httpx.Response, recorder: Recorder) -> None:
-        self.headers = told(response.headers.raw)
+        self.headers = kept_headers(response.headers.raw)
         self._response = response
         self._recorder = recorder
 

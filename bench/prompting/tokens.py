@@ -319,8 +319,11 @@ def compare_with_server(tokenizer: Tokenizer, ask: Ask, samples: Sequence[str]) 
     tokens of a text at all.
     """
     worst: tuple[float, str] | None = None
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    pool = ThreadPoolExecutor(_AT_ONCE)
+    try:
         answers = list(pool.map(ask, samples))
+    finally:  # where one has failed, nobody waits for the others
+        pool.shutdown(wait=False, cancel_futures=True)
     for number, (text, answer) in enumerate(zip(samples, answers, strict=True), 1):
         ours = tokenizer.encode(text)
         theirs = np.asarray(answer[0], dtype=np.int64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +14,7 @@ from bench.masking import worth_hiding
 from bench.plan.hooks import Command, shown
 from bench.records import FromEnv, Suite
 from bench.run.lifecycle.process import ServerProcess, Surroundings
+from bench.wire.transport import read_proxy
 
 Outcome = Literal["finished", "trouble", "interrupted"]
 
@@ -38,9 +40,14 @@ def secrets_of(suite: Suite) -> tuple[str, ...]:
     ]
     tables += [route.headers for route in suite.routes]
     values = [value for table in tables for value in table.values()]
-    values += [route.proxy for route in suite.routes if route.proxy]
-    names += [value.from_env for value in values if isinstance(value, FromEnv)]
-    return worth_hiding(os.environ.get(name) for name in names)
+    proxies = [route.proxy for route in suite.routes if route.proxy]
+    names += [value.from_env for value in (*values, *proxies) if isinstance(value, FromEnv)]
+    found = [os.environ.get(name) for name in names]
+    for proxy in proxies:
+        given = os.environ.get(proxy.from_env, "") if isinstance(proxy, FromEnv) else proxy
+        with suppress(ValueError):  # no address at all: it has been refused, or is nothing but a secret
+            found += read_proxy(given).secrets
+    return worth_hiding(found)
 
 
 async def run_finish(

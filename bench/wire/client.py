@@ -20,8 +20,8 @@ from bench.address import is_here, server_at
 from bench.errors import EngineError, SuiteError
 from bench.masking import hide, worth_hiding
 from bench.records import Endpoint, Failure, Timeouts
+from bench.wire.broken import TransportError
 from bench.wire.connection import RulerTransport
-from bench.wire.errors import TransportError
 from bench.wire.exchange import Onlooker, Prepared, Raw, Watch, finish, raw_of
 from bench.wire.failures import StatusError, advice, classify, of_status
 from bench.wire.recorder import Blocks, Recorder
@@ -285,6 +285,12 @@ class Client:
             failure = of_status(status, text)
             to_do = advice(status, of_base=not _is_address(path_or_url), if_missing=if_missing)
             raise StatusError(hide(f"{name}: {failure.message}{to_do}", self._secrets), status)
+        encoding = answer.headers.get("content-encoding", "identity")
+        if encoding != "identity":
+            raise EngineError(
+                f"{name}: the answer is compressed ({encoding[:40]}) though identity was asked for: "
+                "switch that off at the server or at what stands before it"
+            )
         now_ns = time.monotonic_ns()
         return Reply(
             status=status,

@@ -19,11 +19,11 @@ import time
 from collections.abc import Callable
 from typing import cast
 
-from bench.wire.errors import ConnectError, ConnectTimeout, FramingError, TooLarge, TransportError
+from bench.wire.broken import ConnectError, ConnectTimeout, FramingError, TooLarge, TransportError
 from bench.wire.http1 import HEAD_LIMIT, Head, parse_head
 from bench.wire.keepalive import set_keep_alive
 from bench.wire.recorder import Recorder, fail
-from bench.wire.transport import Request, Url, told
+from bench.wire.transport import Request, Url, kept_headers
 
 _PIECE = 256 * 1024
 _HEAD_READ = 16 * 1024  # little, so that little of a body must be moved to where the rest of it goes
@@ -45,7 +45,6 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, buffer: memoryview) -> None:
         self.transport: asyncio.Transport | None = None
         self.connect_ns: int | None = None
-        self.head: Head | None = None
         self.reusable = True
         self._buffer = buffer
         self._recorder: Recorder | None = None
@@ -154,7 +153,6 @@ class Connection(asyncio.BufferedProtocol):
             return
         rest = bytes(self._start)
         self._start.clear()
-        self.head = head
         self.reusable = head.keep_alive
         self._in_body = True
         self._chunked = head.framing == "chunked"
@@ -272,7 +270,7 @@ class RulerTransport:
         self._buffer = memoryview(bytearray(_HEAD_READ))
         self._closed = False
 
-    async def send(self, request: Request, recorder: Recorder, *, connect_s: float | None) -> _Answer:
+    async def send(self, request: Request, recorder: Recorder, *, connect_s: float) -> _Answer:
         key = _key(request.url)
         connection = self._pop(key) or await self._open(key, connect_s)
         recorder.connect_ns = connection.connect_ns
@@ -299,7 +297,7 @@ class RulerTransport:
             connection.abort()
         return None
 
-    async def _open(self, key: Key, limit_s: float | None) -> Connection:
+    async def _open(self, key: Key, limit_s: float) -> Connection:
         scheme, host, port = key
         secure = scheme == "https"
         started = time.monotonic_ns()
@@ -345,7 +343,7 @@ class _Answer:
     def __init__(
         self, owner: RulerTransport, key: Key, connection: Connection, recorder: Recorder, head: Head
     ) -> None:
-        self.headers = told(head.headers)
+        self.headers = kept_headers(head.headers)
         self._owner = owner
         self._key = key
         self._connection = connection

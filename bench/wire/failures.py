@@ -1,8 +1,7 @@
 """Why a request did not succeed, by cause and in one sentence.
 
 Exceptions of the transports, of aiohttp and of the operating system end here. The chain of causes
-decides, and how far the exchange had come: one class may be a refused connection or a server that hung
-up.
+decides, and how far the exchange had come.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from bench.errors import EngineError
 from bench.masking import hide
 from bench.records import Failure
-from bench.wire.errors import ConnectError, ConnectTimeout, FramingError, TooLarge
+from bench.wire.broken import ConnectError, ConnectTimeout, FramingError, TooLarge
 from bench.wire.said import BODY_LIMIT, error_text, short
 
 _PROXY_STATUS = 407

@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from bench.wire.errors import FramingError
+from bench.wire.broken import FramingError
 
 HEAD_LIMIT = 64 * 1024
 _LINE_LIMIT = 8 * 1024

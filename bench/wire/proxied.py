@@ -13,10 +13,10 @@ from contextlib import contextmanager
 
 import aiohttp
 
-from bench.wire.errors import ConnectError, ConnectTimeout, TransportError
+from bench.wire.broken import ConnectError, ConnectTimeout, TransportError
 from bench.wire.keepalive import keep_alive
 from bench.wire.recorder import Recorder
-from bench.wire.transport import Proxy, Request, Url, told
+from bench.wire.transport import Proxy, Request, Url, kept_headers
 
 _READ = 16 * 1024
 _PIECE = 256 * 1024
@@ -43,7 +43,7 @@ class ProxyTransport:
             read_bufsize=1024 * 1024,
         )
 
-    async def send(self, request: Request, recorder: Recorder, *, connect_s: float | None) -> _ProxiedAnswer:
+    async def send(self, request: Request, recorder: Recorder, *, connect_s: float) -> _ProxiedAnswer:
         headers = {**request.headers}
         in_tunnel = request.url.scheme == "https"  # what is for the proxy goes no further
         if not in_tunnel:
@@ -75,7 +75,7 @@ class ProxyTransport:
 
 class _ProxiedAnswer:
     def __init__(self, response: aiohttp.ClientResponse, recorder: Recorder) -> None:
-        self.headers = told(response.raw_headers)
+        self.headers = kept_headers(response.raw_headers)
         self._response = response
         self._recorder = recorder
 

@@ -7,7 +7,7 @@ from array import array
 from bisect import bisect_left
 from typing import Any
 
-from bench.wire.errors import FramingError, TooLarge
+from bench.wire.broken import FramingError, TooLarge
 from bench.wire.http1 import Dechunker
 
 BLOCK = 256 * 1024

@@ -162,7 +162,7 @@ def request_of(method: str, url: Url, headers: Mapping[str, str], body: bytes | 
     return Request(method=method, url=url, headers=headers, head=head, body=body or b"")
 
 
-class Answer(Protocol):
+class Response(Protocol):
     """An answer whose head has come; its body goes to the request's recorder."""
 
     headers: dict[str, str]
@@ -181,7 +181,7 @@ class Transport(Protocol):
     sees_upload: bool
     """It knows when the last byte of a request has left."""
 
-    async def send(self, request: Request, recorder: Recorder, *, connect_s: float | None) -> Answer:
+    async def send(self, request: Request, recorder: Recorder, *, connect_s: float) -> Response:
         """Sends a request and waits for the head of its answer, within `connect_s` for a new connection.
 
         `recorder` is given every stamp and every byte of the body. Raises `TransportError`.
@@ -194,7 +194,7 @@ class Transport(Protocol):
         """Closes every connection."""
 
 
-def told(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+def kept_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Headers as they are kept: no cookies, no endless ones, those of one name together.
 
     The body is kept without its transfer coding, so that header is left out.

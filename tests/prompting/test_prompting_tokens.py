@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
 from typing import Any
 
 import numpy as np
@@ -355,6 +355,22 @@ def test_a_tokenizer_that_is_not_the_servers_is_told_by_how_much_and_where(make:
     assert compare_with_server(own, lambda t: (library_ids(make("own")[1], t), None), samples) is None
     with pytest.raises(EngineError, match="answers no tokens"):
         compare_with_server(own, lambda t: ([], None), samples)
+
+
+def test_a_sample_that_fails_is_told_at_once_while_others_hang(make: Make) -> None:
+    own, _ = make("own")
+    let_go, gave_up = Event(), []
+
+    def ask(text: str) -> tuple[list[int], None]:
+        if text == "first":
+            raise EngineError("the server is gone")
+        gave_up.append(let_go.wait(30))
+        return [], None
+
+    with pytest.raises(EngineError, match="the server is gone"):
+        compare_with_server(own, ask, ["first", "second", "third", "fourth"])
+    assert not gave_up
+    let_go.set()
 
 
 # --- the file that ships --------------------------------------------------------------------------

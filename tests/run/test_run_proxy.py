@@ -28,8 +28,6 @@ def suite() -> Suite:
     return parse_suite(suite_text({"a": "http://far.invalid/v1"}, route=PROXY))
 
 
-# How httpx-aiohttp hands on user and password; shown to no user.
-@pytest.mark.filterwarnings("ignore:.*(BasicAuth|proxy_auth).* deprecated:DeprecationWarning")
 def test_a_proxy_out_of_a_variable_is_given_its_password_which_is_masked_where_it_comes_back(
     tmp_path: Path,
 ) -> None:
@@ -60,7 +58,6 @@ def test_a_proxy_out_of_a_variable_is_given_its_password_which_is_masked_where_i
     assert "(HTTP 407: not with ***)" in told
 
 
-@pytest.mark.filterwarnings("ignore:.*(BasicAuth|proxy_auth).* deprecated:DeprecationWarning")
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_proxy_that_is_down_is_not_taken_for_the_server(scheme: str, tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text(suite_text({"a": f"{scheme}://far.invalid/v1"}, route=PROXY))
@@ -73,7 +70,6 @@ def test_a_proxy_that_is_down_is_not_taken_for_the_server(scheme: str, tmp_path:
     assert "nobody listens" not in told and SECRET not in told
 
 
-@pytest.mark.filterwarnings("ignore:.*(BasicAuth|proxy_auth).* deprecated:DeprecationWarning")
 @pytest.mark.parametrize(
     ("status", "said"), [(407, "wants a user and password"), (502, "does not connect: it answers HTTP 502")]
 )
@@ -108,7 +104,8 @@ def test_a_run_keeps_the_name_of_the_variable_and_a_finish_command_shows_nothing
     kept = msgspec.json.decode(msgspec.json.encode(suite()), type=Suite)
     assert kept.routes[0].proxy == FromEnv(from_env="CTX_TEST_PROXY")
     assert proxy_of(kept.routes[0]) == f"http://me:{SECRET}@h:3128"
-    assert secrets_of(kept) == (f"http://me:{SECRET}@h:3128",)
+    assert f"http://me:{SECRET}@h:3128" in secrets_of(kept)
+    assert SECRET in secrets_of(kept)
 
 
 @pytest.mark.parametrize(

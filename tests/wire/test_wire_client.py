@@ -152,6 +152,11 @@ def test_an_answer_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> No
         ask(lambda r: httpx.Response(200, content=b"x" * 1001))
 
 
+def test_an_answer_compressed_unasked_is_named() -> None:
+    with pytest.raises(EngineError, match=r"models: the answer is compressed \(br\) though identity"):
+        ask(lambda r: httpx.Response(200, headers={"Content-Encoding": "br"}))
+
+
 def closed_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))

@@ -19,8 +19,8 @@ from handled import Handled
 from wire_stub import OK_HEAD, Conversation, Handler, serve
 
 from bench.records import Endpoint, Exchange, PromptRecipe, Timeouts, Trial
+from bench.wire.broken import ConnectTimeout
 from bench.wire.client import Client, Prepared, Raw, finish
-from bench.wire.errors import ConnectTimeout
 
 TRIAL = Trial(id="r/512/cold/1", route="r", tier=512, condition="cold", repeat=1)
 RECIPE = PromptRecipe(

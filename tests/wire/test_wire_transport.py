@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.wire.transport import read_url, request_of, told
+from bench.wire.transport import kept_headers, read_url, request_of
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_headers_are_kept_without_cookies_and_in_measure() -> None:
     many = [(b"X-%d" % number, b"v") for number in range(100)]
     headers = [(b"Via", b"a"), (b"via", b"b"), (b"Set-Cookie", b"c=1"), (b"Transfer-Encoding", b"chunked")]
 
-    kept = told([*headers, (b"X-Long", b"y" * 5000), *many])
+    kept = kept_headers([*headers, (b"X-Long", b"y" * 5000), *many])
 
     assert kept["via"] == "a, b"
     assert len(kept["x-long"]) == 1024
