@@ -99,12 +99,13 @@ def measure(count: int = 10_000, chunks: int = 500) -> dict[str, Any]:
         started = time.monotonic()
         command = [sys.executable, "-m", "bench", "report", str(path)]
         subprocess.run(command, check=True, capture_output=True, timeout=900)
+        took_s = time.monotonic() - started
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "exchanges": count,
         "chunks_each": chunks,
         "journal_mb": size_mb,
-        "report_s": time.monotonic() - started,
+        "report_s": took_s,
         "cpu_s": usage.ru_utime + usage.ru_stime,
         "peak_mb": usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3),
     }

@@ -28,13 +28,6 @@ class GapCounts:
         """Gaps in each bin."""
         return np.diff(self.below, prepend=0, append=self.total)
 
-    @classmethod
-    def of(cls, chunks: Chunks) -> Self:
-        """The gaps between the text chunks of one stream."""
-        one = cls()
-        one.add(chunks)
-        return one
-
     def join(self, other: Self) -> None:
         """Counts those of another, too."""
         self.below += other.below

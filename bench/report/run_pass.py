@@ -143,9 +143,9 @@ class RunPass:
 
     def _keep_gaps(self, one: Measurement, exchange: Exchange) -> None:
         """Adds the gaps of what was just measured to those of its route."""
-        from bench.analysis.statistics.cells import renamed
+        from bench.analysis.statistics.cells import label_in_run
 
-        self.gaps.setdefault(renamed([one])[0].route, GapCounts()).join(GapCounts.of(exchange.chunks))
+        self.gaps.setdefault(label_in_run(one), GapCounts()).add(exchange.chunks)
 
     @property
     def source(self) -> str:

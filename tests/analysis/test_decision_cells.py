@@ -8,6 +8,7 @@ from msgspec import structs
 
 from bench.analysis.statistics.cells import (
     by_cell,
+    label_in_run,
     labelled,
     merged_tiers,
     named,
@@ -49,6 +50,8 @@ def test_equal_names_of_two_sources_are_told_apart_and_labelling_twice_changes_n
 def test_a_route_past_its_drafter_limit_is_a_route_of_its_own() -> None:
     fallen = structs.replace(trial("mtp4"), verdict=Verdict(valid=True, speculation="fallback"))
     assert routes_of(labelled([trial("mtp4"), fallen])) == ["mtp4", "mtp4 (fallback)"]
+    assert [label_in_run(row) for row in (trial("mtp4"), fallen)] == ["mtp4", "mtp4 (fallback)"]
+    assert label_in_run(structs.replace(fallen, route="mtp4 (fallback)")) == "mtp4 (fallback)"
 
 
 def test_salted_samples_join_the_cold_cell_and_invalid_ones_none() -> None:

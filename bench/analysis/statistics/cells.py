@@ -70,13 +70,19 @@ def renamed(measurements: Iterable[Measurement]) -> list[Measurement]:
 
 
 def _labelled(row: Measurement, shared: bool, tier: int) -> Measurement:
-    name = f"{row.source}:{row.route}" if shared else row.route
-    if row.verdict.speculation == "fallback" and not name.endswith(FALLBACK):
-        name += FALLBACK
+    name = label_in_run(row)
+    if shared:
+        name = f"{row.source}:{name}"
     if name == row.route and tier == row.tier:
         return row
     # the source goes where it has become part of the name: labelling twice changes nothing
     return structs.replace(row, route=name, tier=tier, source="" if shared else row.source)
+
+
+def label_in_run(row: Measurement) -> str:
+    """The name that its route has among those of its own run: with `(fallback)` where it drafted no more."""
+    fallen = row.verdict.speculation == "fallback" and not row.route.endswith(FALLBACK)
+    return row.route + FALLBACK if fallen else row.route
 
 
 def plain_route(label: str) -> str:
