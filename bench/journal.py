@@ -270,18 +270,25 @@ def read_run(path: Path, *, reads: bool = True) -> tuple[RunInfo, Iterator[Entry
     return read_info(path), read_entries(path, reads=reads)
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Writes a file so that it is either the old or the new one, whatever happens meanwhile."""
+def write_atomically(path: Path, data: bytes, *, lasting: bool = True) -> None:
+    """Writes a file so that whoever looks finds either the old or the new one.
+
+    `lasting`: one of them is there even after a loss of power. What can be made again need not wait for the
+    disk. Raises `JournalError`.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if lasting:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise JournalError(f"{path}: cannot be written: {error.strerror}") from error
+    if not lasting:
+        return
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

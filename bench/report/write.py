@@ -48,7 +48,7 @@ def _write(made: Iterable[tuple[str, bytes]], folder: Path) -> list[Path]:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise JournalError(f"{path.parent}: no folder for a report: {error.strerror}") from error
-        write_atomically(path, data)
+        write_atomically(path, data, lasting=False)  # a report can be made again
         written.append(path)
     return written
 
