@@ -27,7 +27,7 @@ browser: $(VENV)/.installed   ## report.html in a real browser; needs Debian's c
 	$(BIN)/python -m pytest tests/browser/report_in_browser.py
 
 bench: $(VENV)/.installed   ## all benchmarks; writes benchmarks/RESULTS.md
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks all
 
 gallery: $(VENV)/.installed   ## the pictures of docs/gallery and README, from both demos
 	rm -rf build/gallery

@@ -30,7 +30,7 @@ _MEANT = {"\\\\": "\\", "\\n": "\n", '\\"': '"'}
 def read_sample(line: str) -> tuple[Labels, float]:
     """Labels and value of a sample line without its line end. Raises `ValueError` where it is none.
 
-    Timestamp and exemplar must be well formed and are left out. A label without quotes, or one given twice,
+    A timestamp must be a number; it and an exemplar are left out. A label without quotes, or one given twice,
     is an error; so is a number with an underscore, which Python alone would take.
     """
     found = _LINE.fullmatch(line)
