@@ -65,8 +65,8 @@ OUTPUT_LOST = 1
 
 def main() -> None:
     """Runs the command line; every expected error is one line on stderr and its exit code."""
-    # The interpreter's last deed is to look for garbage among all that numpy and the others have made:
-    # half of the time that it takes to end after a run, and more. What is frozen it leaves alone. Neither what
+    # The interpreter's last deed is to look for garbage among all that numpy and the others have made: half
+    # of the time that it takes to end after a run, and more. What is frozen it leaves alone. Neither what
     # stands in `atexit`, finalizers of temporary folders too, nor the flush of open files needs that search.
     atexit.register(gc.freeze)
     with seldom():
