@@ -44,8 +44,9 @@ _JOURNAL = "journal.jsonl"
 _LOCK = ".lock"
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _SCRAPES = "scrapes"
-_BLOCK = 1 << 19
-"""Bytes read at a time, up to the next end of a line: a line of a long answer has some tens of thousands."""
+_BLOCK = 1 << 16
+"""Bytes read at a time, up to the next end of a line: few enough that what is decoded of them is still near
+the processor when it is used. A line of a long answer has some tens of thousands."""
 
 
 class Journal:
@@ -161,6 +162,12 @@ def _info_bytes(info: RunInfo) -> bytes:
     return msgspec.json.format(msgspec.json.encode(info), indent=1) + b"\n"
 
 
+class _Versioned(msgspec.Struct):
+    """What is looked at first: of a later version, the rest may be anything."""
+
+    schema: object = None
+
+
 def has_follow_up(path: Path) -> bool:
     """Whether crossovers of a run are verified by trials of their own, measured already or only planned."""
     return (path / FOLLOW_UP / _RUN).exists()
@@ -177,7 +184,7 @@ def read_info(path: Path) -> RunInfo:
     except OSError as error:
         raise JournalError(f"{path}: not a run directory ({_RUN}: {error.strerror})") from error
     try:
-        schema = msgspec.json.decode(text, type=dict[str, object]).get("schema")
+        schema = msgspec.json.decode(text, type=_Versioned).schema
         if isinstance(schema, int) and schema > SCHEMA:
             raise JournalError(
                 f"{file}: schema {schema} is from a later ctxbench than this (schema {SCHEMA}): upgrade"

@@ -3,7 +3,7 @@
     python -m benchmarks.report [exchanges] [chunks of each]
 
 The journal is made up: one route, two tiers, plausible times, no server. The command runs in a
-process of its own, and has its plots drawn by a second one: CPU time is that of both, memory that of the
+process of its own, which has a second one read and draw for it: CPU time is that of both, memory that of the
 larger one.
 """
 

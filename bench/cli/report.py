@@ -80,12 +80,12 @@ class _Asked(NamedTuple):
 
 def _report_runs(runs: list[Path], folder: Path, asked: _Asked) -> None:
     from bench.report.content import collect
-    from bench.report.painter import painting
+    from bench.report.helped import helped
     from bench.report.write import write_content
 
-    with _no_collector(), painting(runs if asked.plots else (), _of_plots) as draw:
-        content = collect(runs, asked.base, asked.reuse)
-        written = write_content(content, folder, plots=asked.plots, draw=draw)
+    with _no_collector(), helped(runs, _say, plots=asked.plots) as hands:
+        content = collect(runs, asked.base, asked.reuse, read=hands.read)
+        written = write_content(content, folder, plots=asked.plots, draw=hands.draw)
     _print(content, as_json=asked.as_json, show_all=asked.show_all)
     _say_where(folder, written)
 
@@ -137,6 +137,9 @@ def _no_collector() -> Iterator[None]:
     try:
         yield
     finally:
+        # all of it counts as old now: else the next object made would have it looked through
+        gc.freeze()
+        gc.unfreeze()
         if was_on:
             gc.enable()
 
@@ -152,10 +155,10 @@ def _print(content: Content, *, as_json: bool = False, show_all: bool = False) -
         print(terminal(content, width, show_all=show_all), end="")
 
 
-def _of_plots(text: str) -> None:
+def _say(text: str) -> None:
     from bench.cli.layout import hanging
 
-    print(hanging("plots: ", text), file=sys.stderr)
+    print(hanging("report: ", text), file=sys.stderr)
 
 
 def _say_where(folder: Path, written: list[Path]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -18,6 +19,15 @@ Purpose = Literal["trial", "warmup", "prime"]
 again before a replay is repeated; never measured either, but its prompt is known afterwards."""
 
 
+class Columns(NamedTuple):
+    """All events, as arrays for arithmetic."""
+
+    at_ns: NDArray[np.int64]
+    chars: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    """Empty where the server did not say them in every event with text."""
+
+
 class TextChunks(NamedTuple):
     """The events that carry text, as arrays for arithmetic; all of one length."""
 
@@ -30,7 +40,10 @@ class TextChunks(NamedTuple):
 
 
 class Chunks(Struct, frozen=True, kw_only=True, dict=True):
-    """The stream's events, column by column; all columns have one entry per event with a choice."""
+    """The stream's events, column by column; all columns have one entry per event with a choice.
+
+    Where another process has read them, a memoryview of 64-bit numbers stands for a tuple: it reads the same.
+    """
 
     at_ns: tuple[int, ...] = ()
     """Nanoseconds after `sent`, stamped when the bytes arrived; events of one read share a stamp."""
@@ -46,28 +59,37 @@ class Chunks(Struct, frozen=True, kw_only=True, dict=True):
     there was none, or the journal was written before this was noted."""
 
     @cached_property
-    def text(self) -> TextChunks:
-        """The events with text. Made once, however many look: a journal has millions of them. No part of
-        the record: it is neither written nor compared."""
-        import numpy as np
+    def columns(self) -> Columns:
+        """The columns as arrays. Made once, however many look: a journal has millions of events. No part of
+        the record: they are neither written nor compared."""
+        return Columns(_array(self.at_ns), _array(self.chars), _array(self.tokens))
 
-        chars = np.array(self.chars, dtype=np.int64)
+    @cached_property
+    def text(self) -> TextChunks:
+        """The events with text; made once, too."""
+        at_ns, chars, counts = self.columns
+        tokens = counts if len(counts) == len(at_ns) else None
         places = (chars > 0).nonzero()[0]
-        counted = len(self.tokens) == len(self.at_ns)
-        return TextChunks(
-            places=places,
-            at_ns=np.array(self.at_ns, dtype=np.int64).take(places),
-            chars=chars.take(places),
-            tokens=np.array(self.tokens, dtype=np.int64).take(places) if counted else None,
-        )
+        if not len(places) == len(chars) == len(at_ns):
+            at_ns, chars = at_ns.take(places), chars.take(places)
+            tokens = None if tokens is None else tokens.take(places)
+        return TextChunks(places=places, at_ns=at_ns, chars=chars, tokens=tokens)
 
     @cached_property
     def gaps_ns(self) -> NDArray[np.int64]:
-        """The times between events with text, shortest first; made once like `text`."""
+        """The times between events with text, shortest first; made once, too."""
         at_ns = self.text.at_ns
         gaps = at_ns[1:] - at_ns[:-1]
         gaps.sort()
         return gaps
+
+
+def _array(column: tuple[int, ...] | memoryview) -> NDArray[np.int64]:
+    """A column for arithmetic; by way of its bytes, since numpy looks at each number of a tuple twice."""
+    import numpy as np
+
+    data = column if isinstance(column, memoryview) else struct.pack(f"={len(column)}q", *column)
+    return np.frombuffer(data, dtype=np.int64)
 
 
 class Usage(Struct, frozen=True, kw_only=True):

@@ -28,6 +28,7 @@ from bench.report.detail import Detail
 from bench.report.gaps import GapCounts
 from bench.report.labels import Labels, labelled_routes, labels_for, labels_of, under_labels
 from bench.report.middle import MiddleCurve, middle_curves
+from bench.report.reading import Read, read_here
 from bench.report.run_pass import Run, RunPass
 
 if TYPE_CHECKING:
@@ -172,7 +173,9 @@ def called(summary: Summary) -> str:
     return summary.condition + ("" if first is None else " 1" if first else " 2+")
 
 
-def collect(paths: Sequence[Path], base: str | None = None, reuse: Reuse | None = None) -> Content:
+def collect(
+    paths: Sequence[Path], base: str | None = None, reuse: Reuse | None = None, *, read: Read = read_here
+) -> Content:
     """Reads run directories and computes everything a report shows.
 
     `base` names the route to compare against; default: the first route without speculation, else
@@ -180,7 +183,7 @@ def collect(paths: Sequence[Path], base: str | None = None, reuse: Reuse | None 
     Raises `JournalError` for a directory that is no run or is damaged, `SuiteError` where no laws tell
     of `reuse`.
     """
-    passes = [RunPass(path) for path in paths]
+    passes = [RunPass(path, read) for path in paths]
     measurements = under_labels([m for one in passes for m in one.measurements])
     content = assemble(
         runs=tuple(one.run() for one in passes),

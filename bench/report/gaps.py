@@ -12,6 +12,8 @@ from bench.records import Chunks
 
 EDGES_S = np.logspace(-5, 3, 161)
 """Bin borders in seconds: twenty to a decade, from 10 microseconds to 1,000 s."""
+_INNER_NS = np.ceil(EDGES_S[1:-1] * 1e9).astype(np.int64)
+"""The inner borders; a whole number of nanoseconds is below one of them when it is below the next whole."""
 
 
 class GapCounts:
@@ -20,7 +22,7 @@ class GapCounts:
     def __init__(self, total: int = 0, below: NDArray[np.int64] | None = None) -> None:
         self.total = total
         """Gaps counted."""
-        self.below = np.zeros(len(EDGES_S) - 2, dtype=np.int64) if below is None else below
+        self.below = np.zeros(len(_INNER_NS), dtype=np.int64) if below is None else below
         """Those below each of the inner borders."""
 
     @property
@@ -36,7 +38,7 @@ class GapCounts:
     def add(self, chunks: Chunks) -> None:
         """Counts the gaps between the text chunks of one stream."""
         # Some hundred borders among gaps in order are found faster than each gap among the borders.
-        self.below += (chunks.gaps_ns / 1e9).searchsorted(EDGES_S[1:-1])
+        self.below += chunks.gaps_ns.searchsorted(_INNER_NS)
         self.total += len(chunks.gaps_ns)
 
     @classmethod

@@ -6,7 +6,7 @@ The trials travel as JSON that the page's own script turns into text nodes, neve
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
@@ -36,12 +36,14 @@ if TYPE_CHECKING:
 EXCLUDED_SHOWN = 50
 
 
-def render(content: Content, plots: Iterable[Plot] = ()) -> str:
-    """The whole page. `plots` are looked at last: they may still be in the making."""
-    return page("report.html.j2", {**_texts(content), "plots": [_plot(plot, content) for plot in plots]})
+def render(content: Content, plots: Iterable[Plot] = (), made: dict[str, Any] | None = None) -> str:
+    """The whole page. `made`: its `texts`, where they are there already."""
+    said = texts(content) if made is None else made
+    return page("report.html.j2", {**said, "plots": [_plot(plot, said["plotted"]) for plot in plots]})
 
 
-def _texts(content: Content) -> dict[str, Any]:
+def texts(content: Content) -> dict[str, Any]:
+    """What the page says, but for the plots: these may still be in the making."""
     look = looks(content.routes)
     return {
         "title": ", ".join(visible(run.info.suite.name, 60) for run in content.runs) or "nothing",
@@ -68,6 +70,7 @@ def _texts(content: Content) -> dict[str, Any]:
         "conditions": sources.CONDITION,
         "environment_source": sources.ENVIRONMENT,
         "definitions": markdown.definition_rows(content),
+        "plotted": sources.plotted(content),
     }
 
 
@@ -160,13 +163,13 @@ def visible_lines(text: str) -> str:
     return "\n".join(" " * (len(line) - len(line.lstrip(" "))) + visible(line, 500) for line in lines)
 
 
-def _plot(plot: Plot, content: Content) -> dict[str, Any]:
+def _plot(plot: Plot, plotted: Mapping[str, str]) -> dict[str, Any]:
     title = str(escape(plot.title))
     return {
         "name": plot.name,
         "title": plot.title,
         "caption": plot.caption,
-        "source": visible(sources.plotted(plot.name, content), SOURCE_SHOWN),
+        "source": visible(plotted[plot.name.partition("-")[0]], SOURCE_SHOWN),
         # matplotlib escapes every text it draws.
         "svg": Markup(inline_svg(plot.svg, plot.name, title)),  # noqa: S704
     }

@@ -39,9 +39,9 @@ PICTURES = (
 
 
 def render(content: Content, pictures: Iterable[str] = ()) -> str:
-    """The whole report; `pictures` are names of plots that lie in `plots/` beside it."""
+    """The whole report; `pictures` are names of plots that lie in `plots/` beside it, looked at last."""
     titles = ", ".join(safe(run.info.suite.name) for run in content.runs) or "nothing"
-    parts = [
+    figures = [
         f"# Long-context benchmark: {titles}",
         "\n".join(_opening(content)),
         sections_of(choice_table(content)),
@@ -60,7 +60,8 @@ def render(content: Content, pictures: Iterable[str] = ()) -> str:
         ),
         section("Prefix reuse of replays", words.join(_safe(words.reuse_lines(content)))),
         sections_of(law_table(content)),
-        _pictures(content, list(pictures)),
+    ]
+    circumstances = [
         section("Setting", setting_table(content)),
         words.join(_safe(difference_lines(content))),
         section("Tasks", words.join(_safe(answers.task_lines(content)))),
@@ -72,6 +73,7 @@ def render(content: Content, pictures: Iterable[str] = ()) -> str:
         section("Where the numbers come from", _definitions(content)),
         section("How to reproduce", _reproduce(content)),
     ]
+    parts = [*figures, _pictures(content, list(pictures)), *circumstances]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -89,21 +89,24 @@ def draw(content: Content) -> list[Plot]:
     tasks = list(dict.fromkeys(one.task for one in content.measurements))
     found = []
     with style.drawing():
-        for name, (title, general, function) in PLOTS.items():
-            caption = _caption(name, general, content)
+        for name in PLOTS:
             if len(tasks) < 2:
-                found.append(_plot(name, title, caption, function(content)))
+                found.append(_plot(name, content))
             elif name not in BY_TASK:
-                found.append(_plot(name, title, f"{caption} All tasks together.", function(content)))
+                found.append(_plot(name, content, tail=" All tasks together."))
             else:
                 for task, short in zip(tasks, _file_names(tasks), strict=True):
                     if task in tasks[:TASKS_DRAWN]:
-                        label = visible(task, 60)
-                        part = of_task(content, task)
-                        caption = _caption(name, general, part)
-                        figure = function(part)
-                        found.append(_plot(f"{name}-{short}", f"{title}: {label}", caption, figure, label))
+                        found.append(_plot(name, of_task(content, task), short, visible(task, 60)))
     return [plot for plot in found if plot is not None]
+
+
+def warm_up() -> None:
+    """Draws a little figure for nobody: the first one of a process takes half a second longer."""
+    with style.drawing():
+        figure, (axes,) = style.new_figure()
+        axes.set_title("0")
+        _written(figure)
 
 
 def _caption(name: str, general: str, content: Content) -> str:
@@ -136,11 +139,25 @@ def _file_names(tasks: Sequence[str]) -> list[str]:
     ]
 
 
-def _plot(name: str, title: str, caption: str, figure: Figure | None, label: str = "") -> Plot | None:
-    """A figure in both formats, with `label` above it where its own titles do not say it."""
+def _plot(name: str, content: Content, short: str = "", label: str = "", *, tail: str = "") -> Plot | None:
+    """A plot of this content, of one task under its `label` (`short` in the file's name), or none."""
+    title, general, function = PLOTS[name]
+    figure = function(content)
     if figure is None:
         return None
-    if label:
+    if label:  # its own titles do not say it
         figure.suptitle(label, fontsize=9, color=style.NOTE)
+    png, svg = _written(figure)
+    return Plot(
+        name=f"{name}-{short}" if short else name,
+        title=f"{title}: {label}" if label else title,
+        caption=_caption(name, general, content) + tail,
+        png=png,
+        svg=svg,
+    )
+
+
+def _written(figure: Figure) -> tuple[bytes, str]:
+    """A figure in both formats."""
     style.settle(figure)
-    return Plot(name=name, title=title, caption=caption, png=style.png(figure), svg=style.svg(figure))
+    return style.png(figure), style.svg(figure)

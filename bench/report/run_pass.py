@@ -6,6 +6,7 @@ The journal is streamed: an exchange is measured, reduced to a `Detail` (its cur
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -13,15 +14,19 @@ import msgspec
 from msgspec import Struct
 
 from bench.analysis.decisions.verified import Verified, verified
-from bench.analysis.statistics.answers import Answer, Key
-from bench.analysis.statistics.curves import Arrival
+from bench.analysis.statistics.answers import Answer, Key, answer_key, answer_of
+from bench.analysis.statistics.arrival import curve_of, with_exchanges
+from bench.analysis.statistics.cells import label_in_run
+from bench.analysis.statistics.curves import Arrival, curve_key
+from bench.analysis.verdicts.ledger import Ledger
 from bench.analysis.watch.journal import is_watch
 from bench.errors import JournalError
-from bench.journal import FOLLOW_UP, Entry, has_follow_up, read_run
+from bench.journal import FOLLOW_UP, has_follow_up, read_info
 from bench.records import Event, Exchange, Measurement, RunInfo
 from bench.records.events import FORCED, REPEATED, SESSION
-from bench.report.detail import Detail, reduce_exchange
+from bench.report.detail import Detail
 from bench.report.gaps import GapCounts
+from bench.report.reading import Read, Seen, read_here
 
 ARRIVAL_POINTS = 512
 """Points kept of a curve for the crossover inside the measured window: twice those it is read at."""
@@ -58,12 +63,9 @@ class RunPass:
     Raises `JournalError` for a directory that is no run, is that of a watch, or is damaged.
     """
 
-    def __init__(self, path: Path) -> None:
-        from bench.analysis.statistics.arrival import with_exchanges
-        from bench.analysis.verdicts.ledger import Ledger
-
+    def __init__(self, path: Path, read: Read = read_here) -> None:
         self._path = path
-        self._info, entries = read_run(path, reads=False)
+        self._info = read_info(path)
         if is_watch(self._info):
             raise JournalError(
                 f"{path}: this is a watch, not a run: ctxbench report {path} shows it by itself"
@@ -73,7 +75,7 @@ class RunPass:
         self._harness_ns = self._span_ns = 0
         self._last: Exchange | None = None
         self.details: list[Detail] = []
-        self.gaps: dict[str, GapCounts] = {}
+        self.gaps: defaultdict[str, GapCounts] = defaultdict(GapCounts)
         """By the route's name, with `(fallback)` where that was seen: the label within this run."""
         self.curves: dict[tuple[str, str, int], Arrival] = {}
         self.tasks: dict[str, str] = {}
@@ -81,7 +83,7 @@ class RunPass:
         self.left_out = self._characters = 0
         self.measurements: list[Measurement] = []
         self._ledger = Ledger(self._info.suite.retry_invalid)
-        for found in with_exchanges(self._info, self._watch(entries)):
+        for found in with_exchanges(self._info, self._watch(read(path, self._info.id))):
             self._ledger.note_measured([one for one, _ in found])
             for one, exchange in found:
                 self._keep(one, exchange)
@@ -124,8 +126,8 @@ class RunPass:
     def _seen(self, nanoseconds: int, least: int) -> float | None:
         return nanoseconds / 1e9 if self._count >= least else None
 
-    def _watch(self, entries: Iterable[Entry]) -> Iterator[Exchange]:
-        for entry in entries:
+    def _watch(self, entries: Iterable[Seen]) -> Iterator[Exchange]:
+        for entry, detail in entries:
             if isinstance(entry, Event):
                 self._events.append(entry)
                 self._ledger.note_event(entry)
@@ -135,17 +137,15 @@ class RunPass:
             self._time(entry)
             self._ledger.note_sent(entry)
             self._count += 1
-            if entry.purpose != "trial":
+            if detail is None:
                 self._warmups += 1
             else:
-                self.details.append(reduce_exchange(entry, self._info.id))
+                self.details.append(detail)
             yield entry
 
     def _keep_gaps(self, one: Measurement, exchange: Exchange) -> None:
         """Adds the gaps of what was just measured to those of its route."""
-        from bench.analysis.statistics.cells import label_in_run
-
-        self.gaps.setdefault(label_in_run(one), GapCounts()).add(exchange.chunks)
+        self.gaps[label_in_run(one)].add(exchange.chunks)
 
     @property
     def source(self) -> str:
@@ -154,9 +154,6 @@ class RunPass:
 
     def _keep_curve(self, one: Measurement, exchange: Exchange) -> None:
         """The arrival curve of what was just measured, thinned where it is very long."""
-        from bench.analysis.statistics.arrival import curve_of
-        from bench.analysis.statistics.curves import curve_key
-
         if max(len(self.measurements), len(self._info.plan)) > CURVED_TRIALS:
             self.curves.clear()
             return
@@ -166,8 +163,6 @@ class RunPass:
 
     def _keep_answer(self, one: Measurement, exchange: Exchange) -> None:
         """What the answer just measured is graded by or compared with, as far as there is room."""
-        from bench.analysis.statistics.answers import answer_key, answer_of
-
         self.tasks.setdefault(exchange.trial.task, exchange.prompt.acceptance_class)
         answer = answer_of(exchange)
         if answer is None:

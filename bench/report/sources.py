@@ -268,10 +268,12 @@ _PLOTTED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """Plot -> the measured quantities in it, and the derived ones."""
 
 
-def plotted(name: str, content: Content) -> str:
-    """Of a plot, by its name (of several tasks: `decode-needle`)."""
-    keys, others = _PLOTTED[name.partition("-")[0]]
+def plotted(content: Content) -> dict[str, str]:
+    """Of each plot, by its name (one of several tasks, `decode-needle`, by that of all, `decode`)."""
     valid = tuple(one for one in content.measurements if one.verdict.valid)
-    texts = [f"{QUANTITIES[key].label}: {measured(valid, key, '')}".rstrip() for key in keys]
-    texts += [f"{DERIVED[key][0]}: {derived(key)}" for key in others]
-    return " ".join(text[0].upper() + text[1:] for text in texts)
+    found = {}
+    for name, (keys, others) in _PLOTTED.items():
+        texts = [f"{QUANTITIES[key].label}: {measured(valid, key, '')}".rstrip() for key in keys]
+        texts += [f"{DERIVED[key][0]}: {derived(key)}" for key in others]
+        found[name] = " ".join(text[0].upper() + text[1:] for text in texts)
+    return found

@@ -165,7 +165,8 @@ def settle(figure: Figure) -> None:
 def png(figure: Figure) -> bytes:
     """The figure as PNG, without dates or versions in it."""
     out = io.BytesIO()
-    figure.savefig(out, format="png", dpi=DPI, metadata={"Software": None})
+    # from 4 on, trying harder makes a picture of lines and letters hardly smaller
+    figure.savefig(out, format="png", dpi=DPI, metadata={"Software": None}, pil_kwargs={"compress_level": 4})
     return out.getvalue()
 
 

@@ -75,8 +75,10 @@ def files(content: Content, *, plots: bool = True, draw: Draw = draw_here) -> It
     table = export.table(content)
     rows, summary = export.measurements_csv(content, table).encode(), export.summary_json(content)
     parquet = export.measurements_parquet(content, table)
-    page = html.render(content, pictures).encode()
-    yield "report.md", markdown.render(content, [plot.name for plot in pictures]).encode()
+    texts = html.texts(content)
+    text = markdown.render(content, (plot.name for plot in pictures)).encode()
+    page = html.render(content, pictures, texts).encode()
+    yield "report.md", text
     yield "measurements.csv", rows
     yield "summary.json", summary
     if parquet is not None:

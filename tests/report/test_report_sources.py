@@ -109,11 +109,11 @@ def test_the_walk_over_the_page_finds_a_figure_without_a_source() -> None:
 
 
 def test_every_plot_names_what_it_shows_and_who_witnessed_it(run: Content) -> None:
-    for name in PLOTS:
-        text = sources.plotted(name, run)
+    told = sources.plotted(run)
+    assert list(told) == list(PLOTS)
+    for name, text in told.items():
         assert len(text) > 60 and "Witness: " in text, name
-    assert sources.plotted("decode-needle", run) == sources.plotted("decode", run)
-    assert sources.plotted("winner_map", run).startswith("Prefill law: Least squares")
+    assert told["winner_map"].startswith("Prefill law: Least squares")
 
 
 def test_a_ratio_names_its_medians_its_spread_and_its_test(run: Content) -> None:

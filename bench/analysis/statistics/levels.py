@@ -31,7 +31,10 @@ def levels(measurements: Iterable[Measurement]) -> list[Level]:
 
     Valid salted samples count as cold ones. Empty where nothing ran together.
     """
-    found = waves_by_level(measurements)
+    rows = list(measurements)
+    if all(row.concurrency == 1 for row in rows):
+        return []
+    found = waves_by_level(rows)
     together = {key[:4] for key in found if key[4] > 1}
     return [_level(key, waves) for key, waves in found.items() if key[:4] in together]
 

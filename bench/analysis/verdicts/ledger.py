@@ -90,18 +90,26 @@ class Ledger:
             self._note_together(list(together))
 
     def _note_together(self, found: Sequence[Measurement]) -> None:
+        if all(one.verdict.valid for one in found):  # nobody was cut off or turned away
+            for one in found:
+                self._count(one, True)
+            return
         refused = turned_away([self._end(one) for one in found])
         away = {place for place in refused if not is_of_cut_off_wave(found[place])}
         no_attempt = [_is_no_attempt(one) and place not in away for place, one in enumerate(found)]
         at_fault = {one.window.id for one, none in zip(found, no_attempt, strict=True) if one.window and none}
         for one, none in zip(found, no_attempt, strict=True):
             counts = not none and not (one.window and one.window.id in at_fault)
-            self._counted[one.trial_id] = counts
-            self._finished[one.trial_id] += counts
-            if one.verdict.valid:
-                self._valid.add(one.trial_id)
+            self._count(one, counts)
             if away and counts:
                 self._note_turned_away(one)
+
+    def _count(self, one: Measurement, counts: bool) -> None:
+        """`counts`: it was an attempt."""
+        self._counted[one.trial_id] = counts
+        self._finished[one.trial_id] += counts
+        if one.verdict.valid:
+            self._valid.add(one.trial_id)
 
     def _end(self, one: Measurement) -> End:
         known = self._ends.get((one.window.id, one.stream)) if one.window else None

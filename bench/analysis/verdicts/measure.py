@@ -7,7 +7,9 @@ the run does not hold are read from the scrapes.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 import msgspec
 from msgspec import Struct
@@ -48,7 +50,7 @@ class Measurer:
 
     def __init__(self, info: RunInfo) -> None:
         self._info = info
-        self._routes: dict[str, RouteHistory] = {}
+        self._routes: defaultdict[str, RouteHistory] = defaultdict(RouteHistory)
         self._order = 0
         self._waves = WaveBook()
         self._first = FirstReplays()
@@ -159,7 +161,7 @@ class Measurer:
         return verdict.valid and verdict.reuse == "held"
 
     def _history(self, route: str) -> RouteHistory:
-        return self._routes.setdefault(route, RouteHistory())
+        return self._routes[route]
 
     def _case(self, exchange: Exchange, beside: _Beside, *, counted: bool = True) -> Case:
         """`counted`: it has a place of its own in the order of the run."""
@@ -262,7 +264,7 @@ def dialect_of(exchange: Exchange) -> Dialect:
 def facts_of(known: ServerFacts | None, exchange: Exchange, dialect: Dialect) -> ServerFacts:
     """What the run recorded of a server, completed from the exchange's own pages."""
     pages = [page for page in (exchange.after, exchange.before) if page is not None and page.values]
-    scraped = dialect.facts({}, pages[0].values, pages[0].info) if pages else dialect.facts({}, {}, {})
+    scraped = dialect.facts({}, pages[0].values, pages[0].info) if pages else _facts_untold(dialect)
     if known is None:
         return scraped
     missing = {
@@ -272,6 +274,12 @@ def facts_of(known: ServerFacts | None, exchange: Exchange, dialect: Dialect) ->
     }
     flags = {**scraped.flags, **known.flags}
     return msgspec.structs.replace(known, **missing, flags=flags)
+
+
+@cache
+def _facts_untold(dialect: Dialect) -> ServerFacts:
+    """Where there is no page to read them from."""
+    return dialect.facts({}, {}, {})
 
 
 def _served_s(deltas: Deltas, reported: dict[str, float], at_most_s: float | None) -> float | None:

@@ -268,7 +268,10 @@ def _renewed(column: Sequence[float | None], before: Scrape | None, metric: str)
 
 
 def _first(*witnesses: tuple[str, int | None]) -> tuple[int | None, str]:
-    return next(((value, name) for name, value in witnesses if value is not None), (None, ""))
+    for name, value in witnesses:
+        if value is not None:
+            return value, name
+    return None, ""
 
 
 def _whole(value: float | None) -> int | None:

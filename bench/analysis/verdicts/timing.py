@@ -59,7 +59,7 @@ def times(exchange: Exchange, output_tokens: int | None, served_s: float | None 
     if why is not None and (count < 2 or hidden_s is not None):
         absent["icl_p50_s"] = why
     gaps_ns = exchange.chunks.gaps_ns
-    gaps = gaps_ns / NS if hidden_s is None else gaps_ns[:0]
+    told_ns = gaps_ns if hidden_s is None else gaps_ns[:0]
     return Times(
         ttft_s=at[int(text.places[0])] / NS,
         first_response_s=_first_response(exchange),
@@ -68,9 +68,9 @@ def times(exchange: Exchange, output_tokens: int | None, served_s: float | None 
         text_chunks=count,
         decode_tok_s=rate,
         tpot_s=1 / rate if rate else None,
-        icl_p50_s=_quantile(gaps, 0.50),
-        icl_p99_s=_quantile(gaps, 0.99),
-        icl_max_s=_quantile(gaps, 1.0),
+        icl_p50_s=_quantile_s(told_ns, 0.50),
+        icl_p99_s=_quantile_s(told_ns, 0.99),
+        icl_max_s=_quantile_s(told_ns, 1.0),
         hidden_s=hidden_s,
         unseen_tail=tail,
         arrivals=1 + int(np.count_nonzero(gaps_ns)),
@@ -118,15 +118,15 @@ def _without_rate(
     return None
 
 
-def _quantile(ordered: np.ndarray, share: float) -> float | None:
+def _quantile_s(ordered_ns: np.ndarray, share: float) -> float | None:
     """As numpy.quantile has it (linear between neighbours), of values that are in order already: its
     own way costs more than all other times of an exchange together."""
-    if not len(ordered):
+    if not len(ordered_ns):
         return None
-    place = share * (len(ordered) - 1)
+    place = share * (len(ordered_ns) - 1)
     low = int(place)
-    below, part = float(ordered[low]), place - low
-    step = float(ordered[min(low + 1, len(ordered) - 1)]) - below
+    below, part = float(ordered_ns[low]) / NS, place - low
+    step = float(ordered_ns[min(low + 1, len(ordered_ns) - 1)]) / NS - below
     return below + step - step * (1 - part) if part >= 0.5 else below + step * part
 
 
