@@ -62,11 +62,11 @@ def report(
 class _Asked(NamedTuple):
     """What the options say."""
 
-    base: str | None
-    reuse: Reuse | None
-    show_all: bool
-    plots: bool
-    as_json: bool
+    base: str | None = None
+    reuse: Reuse | None = None
+    show_all: bool = False
+    plots: bool = True
+    as_json: bool = False
 
     def for_runs_alone(self) -> list[str]:
         """The options given that mean nothing for a watch, which has no routes and no trials."""
@@ -92,13 +92,7 @@ def _report_runs(runs: list[Path], folder: Path, asked: _Asked) -> None:
 
 def print_run(path: Path) -> None:
     """Writes the report of one run and prints its table: what `run` and `demo` end with."""
-    from bench.report.content import collect
-    from bench.report.write import write_content
-
-    content = collect([path])
-    written = write_content(content, path)
-    _print(content)
-    _say_where(path, written)
+    _report_runs([path], path, _Asked())
 
 
 def _is_watch(path: Path) -> bool:
