@@ -102,6 +102,13 @@ class Content(Struct, frozen=True, kw_only=True, dict=True):
         return tuple(sorted((*self.measurements, *others), key=lambda one: (one.source, one.order)))
 
     @cached_property
+    def sound(self) -> tuple[Measurement, ...]:
+        """What plots show: a first replay that missed is neither cold nor a replay that hits."""
+        from bench.analysis.statistics.cells import sound
+
+        return tuple(filter(sound, self.measurements))
+
+    @cached_property
     def ttft_laws(self) -> dict[str, PrefillLaw]:
         """The prefill law of every route; without terms where there is none."""
         from bench.analysis.statistics.prefill import fit

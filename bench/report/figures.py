@@ -22,7 +22,7 @@ from bench.report import style
 from bench.report.choice import spans
 from bench.report.content import Content
 from bench.report.middle import MiddleCurve
-from bench.report.shown import State, state_of, valid_of
+from bench.report.shown import State, state_of
 from bench.report.words import laws, tokens
 
 MANY_POINTS = 300
@@ -145,7 +145,7 @@ def _mark_crossing(
 
 def ttft(content: Content) -> Figure | None:
     """TTFT over prompt length, log-log, by condition, with the fitted prefill law."""
-    points = [m for m in valid_of(content) if m.ttft_s and m.prompt_tokens]
+    points = [m for m in content.sound if m.ttft_s and m.prompt_tokens]
     if not points:
         return None
     figure, (axis,) = style.new_figure()
@@ -173,7 +173,7 @@ def _laws(axis: Axes, content: Content) -> None:
 
 def decode(content: Content) -> Figure | None:
     """Decode rate over prompt length by route."""
-    points = [m for m in valid_of(content) if m.decode_tok_s and m.prompt_tokens]
+    points = [m for m in content.sound if m.decode_tok_s and m.prompt_tokens]
     if not points:
         return None
     figure, (axis,) = style.new_figure()
@@ -236,14 +236,14 @@ def dots(axis: Axes, points: Sequence[tuple[float, float]], color: str, marker: 
 
 
 def tiers_of(content: Content) -> list[int]:
-    return sorted({one.tier for one in valid_of(content)})
+    return sorted({one.tier for one in content.sound})
 
 
 def _lines(content: Content, tier: int) -> dict[str, Line]:
     """Of each route that has one, its line over cold and salted prompts of a tier."""
     found = {}
     for route in content.routes:
-        own = [m for m in valid_of(content) if m.route == route and m.tier == tier and state_of(m) == "cold"]
+        own = [m for m in content.sound if m.route == route and m.tier == tier and state_of(m) == "cold"]
         texts = Texts(own)
         start, step, first = map(texts.middle, ("ttft_s", "tpot_s", "first_chunk_tokens"))
         longest = max((m.output_tokens or 0 for m in own), default=0)

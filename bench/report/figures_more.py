@@ -27,7 +27,6 @@ from bench.report.figures import (
     tiers_of,
 )
 from bench.report.gaps import EDGES_S
-from bench.report.shown import valid_of
 
 
 def acceptance(content: Content) -> Figure | None:
@@ -35,7 +34,7 @@ def acceptance(content: Content) -> Figure | None:
 
     Right: acceptance over tiers.
     """
-    drafted = [m for m in valid_of(content) if m.acceptance is not None]
+    drafted = [m for m in content.sound if m.acceptance is not None]
     if not drafted:
         return None
     figure, (left, right) = style.new_figure(2)

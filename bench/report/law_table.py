@@ -38,7 +38,7 @@ def _row(route: str, ttft: PrefillLaw, step: DecodeLaw | None) -> tuple[str, ...
     law = sources.derived("prefill", f"{_trials(ttft)} on {many(len(ttft.tiers), 'tier')}.", *ttft.warnings)
     misses = [abs(share) for share in ttft.residuals.values()]
     tested = len(ttft.tiers) > len(ttft.terms)
-    rates = [f"{tier:,}: {significant(rate.value, 3)}" for tier, rate in sorted(ttft.prefill_tok_s.items())]
+    rates = [f"{tier:,}: {significant(rate, 3)}" for tier, rate in sorted(ttft.prefill_tok_s.items())]
     return (
         visible(route, 60),
         Told(ttft.formula(), law) if ttft.terms else MISSING,

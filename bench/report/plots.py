@@ -13,7 +13,6 @@ from bench.report import figures, figures_more, figures_time, figures_winner, st
 from bench.report.content import Content
 from bench.report.escape import visible
 from bench.report.painter import Plot
-from bench.report.shown import valid_of
 
 Drawing = Callable[[Content], Figure | None]
 
@@ -113,7 +112,7 @@ def _caption(name: str, general: str, content: Content) -> str:
     """How to read a plot of this content."""
     if name == "winner_map":
         return winner_told.caption(content)
-    if name in {"ttft", "decode"} and any(one.replay > 1 for one in valid_of(content)):
+    if name in {"ttft", "decode"} and any(one.replay > 1 for one in content.sound):
         return f"{general} First and later replays together, but for first ones that missed."
     return general
 

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from bench.analysis.statistics.cells import sound
 from bench.records import Measurement
 from bench.report.content import Content
 from bench.report.detail import Detail
 
 State = Literal["cold", "replay"]
-
-
-def valid_of(content: Content) -> list[Measurement]:
-    """What is drawn: a first replay that missed is neither cold nor a replay that hits."""
-    return [one for one in content.measurements if sound(one)]
 
 
 def state_of(one: Measurement) -> State:
@@ -23,7 +17,7 @@ def state_of(one: Measurement) -> State:
 
 def shown_exchange(content: Content) -> Detail | None:
     """A valid exchange at the longest tier, with samples if there are any; the first such."""
-    good = {(m.source, m.trial_id, m.attempt): m for m in valid_of(content)}
+    good = {(m.source, m.trial_id, m.attempt): m for m in content.sound}
     shown = [d for d in content.details if _key(d) in good and d.first_text_s is not None]
     if not shown:
         return None

@@ -53,8 +53,8 @@ class PrefillLaw(Struct, frozen=True, kw_only=True):
     """Their trials."""
     residuals: dict[int, float] = {}
     """Tier -> the median that was fitted / law - 1: 0 where the law goes through its tiers."""
-    prefill_tok_s: dict[int, Estimate] = {}
-    """Tier -> prompt tokens / TTFT of its cold trials."""
+    prefill_tok_s: dict[int, float] = {}
+    """Tier -> prompt tokens / TTFT of its cold trials, the median over its texts."""
     cached_s: float | None = None
     """e: seconds per cached token, median over texts with replays whose cached prefix is known; `None`:
     no such replay, and 0 is reckoned with."""
@@ -144,7 +144,7 @@ def _law(route: str, cold: Sequence[Measurement], replays: Sequence[Measurement]
     tiers = tuple(sorted({row.tier for row in cold}))
     by_tier = [Texts([row for row in cold if row.tier == tier]) for tier in tiers]
     rates = {
-        tier: bootstrap.median(texts.medians(_lengths(texts.rows) / texts.values("ttft_s")))
+        tier: bootstrap.middle(texts.medians(_lengths(texts.rows) / texts.values("ttft_s")))
         for tier, texts in zip(tiers, by_tier, strict=True)
     }
     samples = sum(map(len, by_tier))
