@@ -80,10 +80,10 @@ class _Asked(NamedTuple):
 
 def _report_runs(runs: list[Path], folder: Path, asked: _Asked) -> None:
     from bench.report.content import collect
-    from bench.report.helped import helped
+    from bench.report.second.start import second_process
     from bench.report.write import write_content
 
-    with _no_collector(), helped(runs, _say, plots=asked.plots) as hands:
+    with _no_collector(), second_process(runs, _say, plots=asked.plots) as hands:
         content = collect(runs, asked.base, asked.reuse, read=hands.read)
         written = write_content(content, folder, plots=asked.plots, draw=hands.draw)
     _print(content, as_json=asked.as_json, show_all=asked.show_all)

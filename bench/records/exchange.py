@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from bench.records.trial import PromptRecipe, Trial
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 Purpose = Literal["trial", "warmup", "prime"]
 """What an exchange is for. `warmup`: other text, never measured. `prime`: puts a prompt into the cache
 again before a replay is repeated; never measured either, but its prompt is known afterwards."""
+
+
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""What an array holds: a journal with more is damaged."""
 
 
 class Columns(NamedTuple):
@@ -42,16 +46,17 @@ class TextChunks(NamedTuple):
 class Chunks(Struct, frozen=True, kw_only=True, dict=True):
     """The stream's events, column by column; all columns have one entry per event with a choice.
 
-    Where another process has read them, a memoryview of 64-bit numbers stands for a tuple: it reads the same.
+    Where another process has read them, a memoryview of numbers stands for a tuple: it has the same length
+    and numbers, but is not equal to a tuple and cannot be written; `kinds` is empty then.
     """
 
-    at_ns: tuple[int, ...] = ()
+    at_ns: tuple[Int64, ...] = ()
     """Nanoseconds after `sent`, stamped when the bytes arrived; events of one read share a stamp."""
-    chars: tuple[int, ...] = ()
+    chars: tuple[Int64, ...] = ()
     """Characters of text in the event; 0 for role-only, empty and finish events."""
     kinds: str = ""
     """A letter an event: c content, r reasoning, t tool call, e empty (role-only, finish)."""
-    tokens: tuple[int, ...] = ()
+    tokens: tuple[Int64, ...] = ()
     """Completion tokens so far, where the server says so in every event with text; else empty. An event
     without text and count repeats the one before it."""
     finish: int | None = None

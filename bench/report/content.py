@@ -25,10 +25,10 @@ from bench.records import (
     Summary,
 )
 from bench.report.detail import Detail
+from bench.report.entries import Read, read_here
 from bench.report.gaps import GapCounts
 from bench.report.labels import Labels, labelled_routes, labels_for, labels_of, under_labels
 from bench.report.middle import MiddleCurve, middle_curves
-from bench.report.reading import Read, read_here
 from bench.report.run_pass import Run, RunPass
 
 if TYPE_CHECKING:

@@ -31,15 +31,15 @@ from bench.report.style import inline_svg, looks
 from bench.report.told import Table, Told
 
 if TYPE_CHECKING:
-    from bench.report.painter import Plot
+    from bench.report.plot import Plot
 
 EXCLUDED_SHOWN = 50
 
 
 def render(content: Content, plots: Iterable[Plot] = (), made: dict[str, Any] | None = None) -> str:
     """The whole page. `made`: its `texts`, where they are there already."""
-    said = texts(content) if made is None else made
-    return page("report.html.j2", {**said, "plots": [_plot(plot, said["plotted"]) for plot in plots]})
+    made = texts(content) if made is None else made
+    return page("report.html.j2", {**made, "plots": [_plot(plot, made["plotted"]) for plot in plots]})
 
 
 def texts(content: Content) -> dict[str, Any]:

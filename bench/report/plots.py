@@ -12,7 +12,7 @@ from msgspec import structs
 from bench.report import figures, figures_more, figures_time, figures_winner, style, winner_told
 from bench.report.content import Content
 from bench.report.escape import visible
-from bench.report.painter import Plot
+from bench.report.plot import Plot
 
 Drawing = Callable[[Content], Figure | None]
 

@@ -25,8 +25,8 @@ from bench.journal import FOLLOW_UP, has_follow_up, read_info
 from bench.records import Event, Exchange, Measurement, RunInfo
 from bench.records.events import FORCED, REPEATED, SESSION
 from bench.report.detail import Detail
+from bench.report.entries import Read, Seen, read_here
 from bench.report.gaps import GapCounts
-from bench.report.reading import Read, Seen, read_here
 
 ARRIVAL_POINTS = 512
 """Points kept of a curve for the crossover inside the measured window: twice those it is read at."""
@@ -83,7 +83,7 @@ class RunPass:
         self.left_out = self._characters = 0
         self.measurements: list[Measurement] = []
         self._ledger = Ledger(self._info.suite.retry_invalid)
-        for found in with_exchanges(self._info, self._watch(read(path, self._info.id))):
+        for found in with_exchanges(self._info, self._watch(read(path))):
             self._ledger.note_measured([one for one, _ in found])
             for one, exchange in found:
                 self._keep(one, exchange)
@@ -137,9 +137,9 @@ class RunPass:
             self._time(entry)
             self._ledger.note_sent(entry)
             self._count += 1
-            if detail is None:
+            if entry.purpose != "trial":
                 self._warmups += 1
-            else:
+            elif detail is not None:
                 self.details.append(detail)
             yield entry
 

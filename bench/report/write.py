@@ -10,7 +10,7 @@ from bench.errors import JournalError
 from bench.journal import read_info, write_atomically
 from bench.report import export, markdown
 from bench.report.content import Content, collect
-from bench.report.painter import Draw, Plot, draw_here
+from bench.report.plot import Draw, Plot, draw_here
 from bench.report.watch.content import WatchContent, collect_watch
 
 
@@ -31,7 +31,7 @@ def write_report(run_dir: Path, *, plots: bool = True) -> list[Path]:
 def write_content(
     content: Content, folder: Path, *, plots: bool = True, draw: Draw = draw_here
 ) -> list[Path]:
-    """Writes a report on any content (several runs, for instance) into `folder`. `draw`: see `painting`."""
+    """Writes a report on any content (several runs, for instance) into `folder`; `draw` draws its plots."""
     return _write(files(content, plots=plots, draw=draw), folder)
 
 
@@ -75,10 +75,10 @@ def files(content: Content, *, plots: bool = True, draw: Draw = draw_here) -> It
     table = export.table(content)
     rows, summary = export.measurements_csv(content, table).encode(), export.summary_json(content)
     parquet = export.measurements_parquet(content, table)
-    texts = html.texts(content)
-    text = markdown.render(content, (plot.name for plot in pictures)).encode()
-    page = html.render(content, pictures, texts).encode()
-    yield "report.md", text
+    page_texts = html.texts(content)  # all that can be made before the plots are waited for
+    report_md = markdown.render(content, (plot.name for plot in pictures)).encode()
+    page = html.render(content, pictures, page_texts).encode()
+    yield "report.md", report_md
     yield "measurements.csv", rows
     yield "summary.json", summary
     if parquet is not None:

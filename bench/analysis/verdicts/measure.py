@@ -86,7 +86,7 @@ class Measurer:
     def add(self, exchange: Exchange) -> Measurement:
         """Numbers and verdict of the next exchange of the run, which was sent alone."""
         dialect = dialect_of(exchange)
-        history = self._history(exchange.trial.route)
+        history = self._routes[exchange.trial.route]
         history.observe(exchange, dialect)
         moved = difference(exchange.before, exchange.after, dialect)
         past = history.before(exchange, dialect, moved)
@@ -104,7 +104,7 @@ class Measurer:
         whole = as_one(members)
         wave, dialect = members[0].wave, dialect_of(whole)
         assert wave is not None  # noqa: S101 - it is a wave
-        history = self._history(whole.trial.route)
+        history = self._routes[whole.trial.route]
         history.observe(whole, dialect)
         moved = difference(whole.before, whole.after, dialect)
         change, detail = history.change_within(whole, dialect, moved)
@@ -140,7 +140,7 @@ class Measurer:
         What is known with it of earlier ones."""
         found = self._torn(self._waves.torn_by(exchange))
         dialect = dialect_of(exchange)
-        history = self._history(exchange.trial.route)
+        history = self._routes[exchange.trial.route]
         moved = difference(exchange.before, exchange.after, dialect)
         change, _ = history.change_within(exchange, dialect, moved)
         history.observe(exchange, dialect)
@@ -156,12 +156,9 @@ class Measurer:
 
     def _holds(self, exchange: Exchange, moved: Deltas) -> bool:
         """Whether a replay that is not measured reused what it should."""
-        past = self._history(exchange.trial.route).before(exchange, dialect_of(exchange), moved)
+        past = self._routes[exchange.trial.route].before(exchange, dialect_of(exchange), moved)
         verdict = judge(self._case(exchange, _Beside(history=past, deltas=moved), counted=False))
         return verdict.valid and verdict.reuse == "held"
-
-    def _history(self, route: str) -> RouteHistory:
-        return self._routes[route]
 
     def _case(self, exchange: Exchange, beside: _Beside, *, counted: bool = True) -> Case:
         """`counted`: it has a place of its own in the order of the run."""

@@ -17,7 +17,7 @@ from bench.analysis.watch.described import Watched
 from bench.analysis.watch.journal import Seen
 from bench.report import style
 from bench.report.figures import MANY_POINTS, dots, few_ticks, log_axis
-from bench.report.painter import Plot
+from bench.report.plot import Plot
 from bench.report.watch.content import WatchContent
 
 

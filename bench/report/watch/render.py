@@ -18,7 +18,7 @@ from bench.report.watch import tables, words
 from bench.report.watch.content import WatchContent
 
 if TYPE_CHECKING:
-    from bench.report.painter import Plot
+    from bench.report.plot import Plot
 
 MARKDOWN_ROWS = 100
 """Rows of a table that is to be pasted; watched.csv has all."""

@@ -20,11 +20,11 @@ from bench.cli.report import report
 from bench.errors import JournalError
 from bench.journal import Journal
 from bench.records import Event
-from bench.report import helped as helping
-from bench.report import plots, reading
+from bench.report import entries, html, plots, write
 from bench.report.content import Content, collect
-from bench.report.helped import ALONE, Help, Say, helped
-from bench.report.painter import Plot, draw_here
+from bench.report.plot import Plot, draw_here
+from bench.report.second import start
+from bench.report.second.start import ALONE, Hands, Say, second_process
 
 READ = "head -c 8 /dev/zero"
 """Says that the run was read and that nothing stands in it."""
@@ -47,12 +47,13 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
             found.append(self)
 
     monkeypatch.setattr(subprocess, "Popen", Noted)
-    monkeypatch.setattr(helping, "LONG", 0)
-    monkeypatch.setattr(helping, "_cores", lambda: 2)
+    monkeypatch.setattr(start, "LONG", 0)
+    monkeypatch.setattr(start, "LONG_TO_READ", 0)
+    monkeypatch.setattr(start, "_cores", lambda: 2)
     return found
 
 
-def nothing(path: Path, source: str) -> Iterator[reading.Seen]:
+def nothing(path: Path) -> Iterator[entries.Seen]:
     """Stands in for the reading of this process, where there is to be none."""
     raise AssertionError(path)
 
@@ -70,8 +71,8 @@ def test_a_second_process_reads_and_draws_the_same(
 ) -> None:
     said: list[str] = []
     alone = collect([run])
-    with helped([run], said.append) as hands:
-        monkeypatch.setattr(helping, "read_here", nothing)
+    with second_process([run], said.append) as hands:
+        monkeypatch.setattr(start, "read_here", nothing)
         content = collect([run], read=hands.read)
         assert content.details and content == structs.replace(alone, gaps=content.gaps)
         assert {name: list(one.counts) for name, one in content.gaps.items()} == {
@@ -96,8 +97,8 @@ def test_a_second_process_reads_and_draws_the_same(
             "exit code 1: KeyError: 7",
         ),
         (f"{READ}; cat > /dev/null; kill -9 $$", -signal.SIGKILL, "ended by SIGKILL"),
-        (f"{READ}; cat > /dev/null; echo no plots", 0, "gave no plots ("),
-        (f"{READ}; cat > /dev/null", 0, "gave no plots ("),
+        (f"{READ}; cat > /dev/null; echo no plots", 0, "handed over no plots: "),
+        (f"{READ}; cat > /dev/null", 0, "handed over no plots: "),
     ],
     ids=["at once", "while it draws", "by an exception", "killed", "speaks otherwise", "says nothing"],
 )
@@ -113,7 +114,7 @@ def test_a_process_that_fails_is_made_up_for_here_and_why_is_said(
     said: list[str] = []
     monkeypatch.setattr(plots, "draw", lambda content: [STUB])
     monkeypatch.setattr(sys, "executable", script(tmp_path, line))
-    with helped([run], said.append) as hands:
+    with second_process([run], said.append) as hands:
         drawn = hands.draw(collect([run], read=hands.read))
         assert list(drawn) == list(drawn) == [STUB]
     assert [process.returncode for process in started] == [code]
@@ -130,7 +131,7 @@ def test_what_is_said_of_a_process_is_short_and_harmless(
     noise = f"{READ}; cat > /dev/null; head -c 300000 /dev/zero | tr '\\0' x >&2; echo >&2"
     line = "printf 'Refused: sk-0123456789 \\033[31m%3000s' end >&2; exit 1"
     monkeypatch.setattr(sys, "executable", script(tmp_path, f"{noise}; {line}"))
-    with helped([run], said.append) as hands:
+    with second_process([run], said.append) as hands:
         assert list(hands.draw(collect([run], read=hands.read))) == [STUB]
     (told,) = said
     assert "Refused: *** \\x1b[31m" in told and "xxx" not in told
@@ -145,8 +146,8 @@ def test_a_name_that_is_no_text_is_drawn_here(
     monkeypatch.setattr(sys, "executable", script(tmp_path, f"{READ}; cat > /dev/null"))
     content = collect([run])
     odd = structs.replace(content, runs=(structs.replace(content.runs[0], path="run-\udcff"),))
-    with helped([run], said.append) as hands:
-        assert list(hands.read(run, "tiny")) == []
+    with second_process([run], said.append) as hands:
+        assert list(hands.read(run)) == []
         assert list(hands.draw(odd)) == [STUB]
     assert len(started) == 1 and "cannot be sent a name that is no text" in said[0]
 
@@ -156,13 +157,13 @@ def test_without_an_interpreter_of_its_own_there_is_no_process(
 ) -> None:
     said: list[str] = []
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
-    with helped([run], said.append) as hands:
+    with second_process([run], said.append) as hands:
         assert hands is ALONE
     assert not started
     assert "could not be started: No such file or directory" in said[0]
 
 
-def test_the_command_says_on_standard_error_why_plots_came_late(
+def test_the_command_says_on_standard_error_why_it_was_not_helped(
     run: Path, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(plots, "draw", lambda content: [STUB])
@@ -178,7 +179,7 @@ def test_an_interrupt_leaves_no_process_behind(
     run: Path, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "executable", script(tmp_path, "exec sleep 60"))
-    with pytest.raises(KeyboardInterrupt), helped([run], print):
+    with pytest.raises(KeyboardInterrupt), second_process([run], print):
         raise KeyboardInterrupt
     (process,) = started
     assert process.returncode == -signal.SIGKILL
@@ -186,7 +187,7 @@ def test_an_interrupt_leaves_no_process_behind(
     assert process.stdout is not None and process.stdout.closed
 
 
-@pytest.mark.parametrize(("cores", "least"), [(1, 0), (2, helping.LONG)], ids=["one core", "a short journal"])
+@pytest.mark.parametrize(("cores", "least"), [(1, 0), (2, start.LONG)], ids=["one core", "a short journal"])
 def test_one_core_and_short_journals_need_no_second_process(
     cores: int,
     least: int,
@@ -194,10 +195,10 @@ def test_one_core_and_short_journals_need_no_second_process(
     started: list[subprocess.Popen[bytes]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(helping, "LONG", least)
-    monkeypatch.setattr(helping, "_cores", lambda: cores)
+    monkeypatch.setattr(start, "LONG", least)
+    monkeypatch.setattr(start, "_cores", lambda: cores)
     said: list[str] = []
-    with helped([run, run / "missing"], said.append) as hands:
+    with second_process([run, run / "missing"], said.append) as hands:
         assert hands is ALONE
     assert not started and not said
 
@@ -209,19 +210,19 @@ def test_the_command_reads_and_draws_as_it_is_helped(
     read: list[Path] = []
 
     @contextmanager
-    def stubs(runs: Sequence[Path], say: Say, *, plots: bool) -> Iterator[Help]:
+    def stubs(runs: Sequence[Path], say: Say, *, plots: bool) -> Iterator[Hands]:
         asked.append((list(runs), plots))
 
-        def noted(path: Path, source: str) -> Iterator[reading.Seen]:
+        def noted(path: Path) -> Iterator[entries.Seen]:
             read.append(path)
-            return reading.read_here(path, source)
+            return entries.read_here(path)
 
         def draw(content: Content) -> Iterable[Plot]:
             return [STUB]
 
-        yield Help(noted, draw)
+        yield Hands(noted, draw)
 
-    monkeypatch.setattr(helping, "helped", stubs)
+    monkeypatch.setattr(start, "second_process", stubs)
     for options in ([], ["--no-plots"]):
         words = [str(run), "--into", str(tmp_path / f"out{len(options)}"), *options]
         assert CliRunner().invoke(report, words, catch_exceptions=False).exit_code == 0
@@ -233,7 +234,7 @@ def test_the_command_reads_and_draws_as_it_is_helped(
 def test_without_plots_the_second_process_ends_when_it_has_read(
     run: Path, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    with helped([run], print, plots=False) as hands:
+    with second_process([run], print, plots=False) as hands:
         assert collect([run], read=hands.read).measurements
         assert started[0].wait(60) == 0
 
@@ -243,8 +244,8 @@ def test_several_runs_are_handed_over_one_after_the_other(
 ) -> None:
     other = report_runs.make_run(tmp_path / "other", tiers=(512,), repeats=1)
     alone = collect([run, other])
-    with helped([run, other], print) as hands:
-        monkeypatch.setattr(helping, "read_here", nothing)
+    with second_process([run, other], print) as hands:
+        monkeypatch.setattr(start, "read_here", nothing)
         assert collect([run, other], read=hands.read).measurements == alone.measurements
 
 
@@ -253,7 +254,7 @@ def test_a_run_that_was_not_announced_is_read_here(
 ) -> None:
     monkeypatch.setattr(plots, "draw", lambda content: [STUB])
     other = report_runs.make_run(tmp_path / "other", tiers=(512,), repeats=1)
-    with helped([run], print) as hands:
+    with second_process([run], print) as hands:
         content = collect([other], read=hands.read)
         assert content.measurements == collect([other]).measurements
         assert hands.draw(content) == [STUB]  # drawn here: the second process still has to be listened to
@@ -265,15 +266,17 @@ def test_what_a_killed_process_did_not_hand_over_is_read_here_and_nothing_twice(
     said: list[str] = []
     monkeypatch.setattr(plots, "draw", lambda content: [STUB])
     whole = tmp_path / "whole"
-    command = [sys.executable, "-P", "-m", "bench.report.second", "", str(run)]
+    in_small = "from bench.report.second import __main__ as m; m._BLOCK = 1; m.main()"
+    command = [sys.executable, "-c", in_small, "", str(run)]
     whole.write_bytes(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)
     alone = collect([run])
     size = whole.stat().st_size
-    for part in (0, 3, 8, 8 + 8 + 5, size // 2, size - 8, size - 1):
+    first = 8 + int.from_bytes(whole.read_bytes()[:8], sys.byteorder)
+    for part in (0, 3, 8, 8 + 8 + 5, first, first + 8, size // 2, size - 8, size - 1):
         said.clear()
         line = f"head -c {part} {whole}; kill -9 $$"
         monkeypatch.setattr(sys, "executable", script(tmp_path, line))
-        with helped([run], said.append) as hands:
+        with second_process([run], said.append) as hands:
             content = collect([run], read=hands.read)
             assert content.measurements == alone.measurements and content.details == alone.details
             assert list(hands.draw(content)) == [STUB]
@@ -289,25 +292,102 @@ def test_a_damaged_journal_is_told_once_by_the_process_that_reports(
     journal = damaged / "journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join([*lines[:2], b"{]\n", *lines[2:]]))
-    with helped([damaged], said.append) as hands, pytest.raises(JournalError, match="line 3: damaged"):
+    with (
+        second_process([damaged], said.append) as hands,
+        pytest.raises(JournalError, match="line 3: damaged"),
+    ):
         collect([damaged], read=hands.read)
     assert said == []
 
 
-def test_what_cannot_be_handed_over_is_read_here(
-    run: Path, started: list[subprocess.Popen[bytes]], tmp_path: Path
+def test_what_cannot_be_handed_over_is_read_here_and_all_else_is_not(
+    run: Path, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     said: list[str] = []
     odd = tmp_path / "odd"
     shutil.copytree(run, odd)
     with Journal.resume(odd) as journal:
         journal.append(Event(name="odd", at="2026-11-30T00:00:00Z", data={"seed": 2**80}))
-    with helped([odd], said.append, plots=False) as hands:
-        content = collect([odd], read=hands.read)
+    alone = collect([odd, run])
+    read: list[Path] = []
+
+    def noted(path: Path) -> Iterator[entries.Seen]:
+        read.append(path)
+        return entries.read_here(path)
+
+    monkeypatch.setattr(start, "read_here", noted)
+    with second_process([odd, run], said.append) as hands:
+        content = collect([odd, run], read=hands.read)
+        monkeypatch.setattr(plots, "draw", lambda content: [])
+        assert [plot.name for plot in hands.draw(content)]  # drawn by the second process
     assert content.runs[0].events[-1].data == {"seed": 2**80}
-    assert len(content.measurements) == len(collect([run]).measurements) and said == []
+    assert content.measurements == alone.measurements
+    assert read == [odd] and said == []
+
+
+@pytest.mark.parametrize("garbage", ["-2", "hello, this is no block", "16"])
+def test_what_speaks_otherwise_is_ended_and_nothing_is_lost(
+    garbage: str,
+    run: Path,
+    started: list[subprocess.Popen[bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    said: list[str] = []
+    spoken = tmp_path / "spoken"
+    number = garbage.lstrip("-").isdecimal()
+    head = int(garbage).to_bytes(8, sys.byteorder, signed=True) if number else garbage.encode()
+    spoken.write_bytes(head + b"sixteen bytes ...")
+    monkeypatch.setattr(sys, "executable", script(tmp_path, f"cat {spoken}; exec sleep 60"))
+    with second_process([run], said.append, plots=False) as hands:
+        assert collect([run], read=hands.read).measurements == collect([run]).measurements
+        assert started[0].wait(60) == -signal.SIGKILL
+    (told,) = said
+    assert "handed over" in told and "no " in told
+
+
+def test_a_process_that_says_no_more_and_does_not_end_is_ended(
+    run: Path, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(start, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(sys, "executable", script(tmp_path, "exec sleep 60 > /dev/null"))
+    with second_process([run], said.append, plots=False) as hands:
+        assert collect([run], read=hands.read).measurements
+    assert said and "ended by SIGKILL" in said[0]
+
+
+def test_the_second_process_runs_the_code_of_the_first(
+    run: Path, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = tmp_path / "bench"
+    other.mkdir()
+    (other / "__init__.py").write_text("raise SystemExit('another release')\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    said: list[str] = []
+    with second_process([run], said.append, plots=False) as hands:
+        assert collect([run], read=hands.read).measurements
+    assert said == []
+
+
+def test_pages_are_made_before_plots_are_waited_for(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    class Late:
+        def __iter__(self) -> Iterator[Plot]:
+            done.append("plots")
+            return iter([STUB])
+
+    def texts(content: Content) -> dict[str, Any]:
+        done.append("texts")
+        return made(content)
+
+    made = html.texts
+    monkeypatch.setattr(html, "texts", texts)
+    written = dict(write.files(collect([run]), draw=lambda content: Late()))
+    assert done[:2] == ["texts", "plots"] and written["plots/ttft.png"] == b"png"
 
 
 def test_pages_without_plots_load_no_matplotlib() -> None:
-    code = "import sys, bench.report.html, bench.report.helped; assert 'matplotlib' not in sys.modules"
+    code = "import sys, bench.report.html, bench.report.second.start; assert 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.journal import Entry, read_entries
+from bench.journal import Entry, read_run
 from bench.records import Exchange
 from bench.report.detail import Detail, reduce_exchange
 
@@ -19,17 +19,18 @@ class Seen(NamedTuple):
     """Of the exchange of a trial; `None` for all others."""
 
 
-Read = Callable[[Path, str], Iterator[Seen]]
-"""Gives the entries of a run directory in order. The text: what its details name as their source."""
+Read = Callable[[Path], Iterator[Seen]]
+"""Gives the entries of a run directory in order. They are taken to their end before another run is read."""
 
 
-def read_here(path: Path, source: str) -> Iterator[Seen]:
+def read_here(path: Path) -> Iterator[Seen]:
     """The entries as this process reads them.
 
-    Raises `JournalError` like `bench.journal.read_entries`.
+    Raises `JournalError` for what is no run or is damaged, like `bench.journal.read_run`.
     """
-    for entry in read_entries(path, reads=False):
+    info, entries = read_run(path, reads=False)
+    for entry in entries:
         if isinstance(entry, Exchange) and entry.purpose == "trial":
-            yield Seen(entry, reduce_exchange(entry, source))
+            yield Seen(entry, reduce_exchange(entry, info.id))
         else:
             yield Seen(entry, None)

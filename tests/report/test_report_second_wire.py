@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,9 @@ from msgspec import structs
 
 from bench.analysis.verdicts.timing import times
 from bench.records import Chunks, Event, Exchange, PromptRecipe, Trial
+from bench.report.entries import Seen, read_here
 from bench.report.gaps import GapCounts
-from bench.report.handed import entry_bytes, entry_of
-from bench.report.reading import Seen, read_here
+from bench.report.second.wire import WireError, entries_of, entry_bytes, entry_of, length_of, with_length
 
 PROMPT = PromptRecipe(
     sha256="0", tokens=1, endpoint="chat", corpus="synthetic", corpus_sha256="0", task="continue", start=0
@@ -41,7 +42,7 @@ def as_read(seen: Seen) -> Seen:
 
 def test_entries_of_a_run_come_over_whole_but_for_the_letters_of_chunks(tmp_path: Path) -> None:
     run = report_runs.make_run(tmp_path / "run", tiers=(256,), repeats=1)
-    entries = list(read_here(run, "run"))
+    entries = list(read_here(run))
     assert any(isinstance(one.entry, Event) for one in entries)
     assert any(one.detail is not None for one in entries)
     for seen in entries:
@@ -62,11 +63,12 @@ def test_entries_of_a_run_come_over_whole_but_for_the_letters_of_chunks(tmp_path
 def test_a_stream_is_timed_alike_on_both_sides(
     events: list[tuple[int, int, int]], counted: bool, finished: bool
 ) -> None:
-    at_ns, chars, tokens = (tuple(sorted(column)) for column in zip(*events, strict=True))
+    at_ns, chars, tokens = zip(*events, strict=True)
+    at_ns = tuple(sorted(at_ns))
     chunks = Chunks(
         at_ns=at_ns,
-        chars=tuple(chars[::-1]),
-        tokens=tokens if counted else (),
+        chars=chars,
+        tokens=tuple(sorted(tokens)) if counted else (),
         finish=len(events) - 1 if finished else None,
     )
     exchange = Exchange(
@@ -85,3 +87,24 @@ def test_a_number_of_more_than_64_bits_is_refused() -> None:
     event = Event(name="odd", at="", data={"seed": 2**80})
     with pytest.raises(OverflowError):
         entry_bytes(Seen(event, None))
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"no block",
+        with_length(b"no entry"),
+        with_length(b"\x93\xc0\xc0\xc0"),
+        with_length(b"")[:5],
+        (-8).to_bytes(8, sys.byteorder, signed=True),
+    ],
+)
+def test_what_is_no_block_of_entries_is_refused(block: bytes) -> None:
+    with pytest.raises(WireError, match="no entries"):
+        entries_of(block)
+
+
+@pytest.mark.parametrize("length", [-2, -(2**63), 2**32, 2**63 - 1])
+def test_what_is_no_length_is_refused(length: int) -> None:
+    with pytest.raises(WireError, match=f"^{length} is no length"):
+        length_of(length.to_bytes(8, sys.byteorder, signed=True))

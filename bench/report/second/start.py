@@ -1,14 +1,9 @@
-"""Who reads the journals of a report and draws its plots: this process, or with it a second one.
-
-Decoding a journal takes as long as measuring what stands in it, and plots as long as tables. Where a journal
-is long enough to be worth it, a second process (`second.py`) reads it ahead of this one, loads matplotlib, is
-sent the content, and draws while this one makes tables of it. Whatever goes wrong there is told, and is then
-done here: the report is the same, only later.
-"""
+"""Starts a second process where it is worth it, and does what that one does not."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
@@ -20,63 +15,84 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from bench.journal import journal_bytes
 from bench.masking import hide, worth_hiding
+from bench.report.entries import Read, Seen, read_here
 from bench.report.escape import visible
-from bench.report.handed import HEAD, READ_ON, entries_of, length_of
-from bench.report.painter import Draw, Plot, content_bytes, draw_here, plots_of
-from bench.report.reading import Read, Seen, read_here
+from bench.report.plot import Draw, Plot, draw_here
+from bench.report.second.wire import (
+    HEAD,
+    READ_ON,
+    WireError,
+    content_bytes,
+    entries_of,
+    length_of,
+    plots_of,
+)
 
 if TYPE_CHECKING:
     from bench.report.content import Content
 
 LONG = 32_000_000
-"""Bytes of journals from which a second process saves more than it costs."""
-
+"""Bytes of journals from which a second process saves more than it costs, where there are plots to draw."""
+LONG_TO_READ = 100_000_000
+"""The same where there are none."""
 LAST_WORDS = 4_096
 """Bytes that are looked at of what a process wrote on its standard error."""
-
 _PIPE = 1 << 20
-"""Bytes on their way between the processes, where the system lets that be chosen."""
+"""Bytes that wait between the processes, where the system lets that be chosen."""
+_PATIENCE_S = 5.0
+"""How long a process may take to end that says no more."""
+_PROGRAM = """\
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+import bench
+del sys.path[0]
+from bench.report.second.__main__ import main
+main()
+"""
+"""Runs the code of this very process, which need not be that of an installed release."""
 
 
-class Help(NamedTuple):
+class Hands(NamedTuple):
     """Who reads the journals of a report and draws its plots."""
 
     read: Read
     draw: Draw
 
 
-ALONE = Help(read_here, draw_here)
+ALONE = Hands(read_here, draw_here)
 
 Say = Callable[[str], None]
 """Takes a sentence for the user."""
 
 
 @contextlib.contextmanager
-def helped(runs: Sequence[Path], say: Say, *, plots: bool = True) -> Iterator[Help]:
-    """Help for a report on these run directories, read in this order, while the context lasts.
+def second_process(runs: Sequence[Path], say: Say, *, plots: bool = True) -> Iterator[Hands]:
+    """The hands for a report on these run directories, read in this order, while the context lasts.
 
-    Where a second process was to help and did not, `say` is told why. `plots`: whether any will be drawn.
+    Where a second process was to help and failed, `say` is told why. What it only hands back (a journal that
+    is damaged, another run than the next one) is done here without a word. `plots`: whether any will be
+    drawn.
     """
-    if sum(map(journal_bytes, runs)) < LONG or _cores() < 2:
+    least = LONG if plots else LONG_TO_READ
+    if sum(map(journal_bytes, runs)) < least or _cores() < 2:
         yield ALONE
         return
     with contextlib.ExitStack() as kept:
         second = _started(kept, runs, say, plots)
-        yield ALONE if second is None else Help(second.read, second.draw)
+        yield ALONE if second is None else Hands(second.read, second.draw)
 
 
 def _started(kept: contextlib.ExitStack, runs: Sequence[Path], say: Say, plots: bool) -> _Second | None:
     """A second process, until `kept` is closed; `None`, and why is said, where it cannot be started."""
+    root = str(Path(__file__).resolve().parents[3])
     # -P: never a module that happens to lie in the current folder
-    command = [sys.executable, "-P", "-m", "bench.report.second", "plots" if plots else "", *map(str, runs)]
+    command = [sys.executable, "-P", "-c", _PROGRAM, root, "plots" if plots else "", *map(str, runs)]
     try:
         said = kept.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - `kept` closes it
-        process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, pipesize=_PIPE
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter and program
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said
         )
     except OSError as error:  # no room for a file or a process, or an interpreter without a file
         say(_sentence(f"could not be started: {error.strerror}"))
@@ -87,7 +103,7 @@ def _started(kept: contextlib.ExitStack, runs: Sequence[Path], say: Say, plots: 
 
 
 class _Second:
-    """A second process that reads and draws, and the file that it complains into."""
+    """A second process, and the file that it complains into."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], runs: Sequence[Path], said: IO[bytes], say: Say
@@ -97,37 +113,56 @@ class _Second:
         self._said = said
         self._say = say
         self._gone = False
+        with contextlib.suppress(OSError):  # a user may have only so many long pipes
+            if hasattr(fcntl, "F_SETPIPE_SZ"):
+                fcntl.fcntl(_there(process.stdout), fcntl.F_SETPIPE_SZ, _PIPE)
 
-    def read(self, path: Path, source: str) -> Iterator[Seen]:
+    def read(self, path: Path) -> Iterator[Seen]:
         """What it reads, and what it does not, read here."""
         if self._gone or self._left[:1] != [path]:
-            return read_here(path, source)
+            return read_here(path)
         self._left.pop(0)
-        return self._read(path, source)
+        return self._read(path)
 
-    def _read(self, path: Path, source: str) -> Iterator[Seen]:
+    def _read(self, path: Path) -> Iterator[Seen]:
         taken = 0
-        while isinstance(block := self._block(), memoryview):
-            for seen in entries_of(block):
-                yield seen
-                taken += 1
+        while isinstance(block := self._block(), list):
+            yield from block
+            taken += len(block)
         if block == READ_ON:
-            yield from islice(read_here(path, source), taken, None)
+            yield from islice(read_here(path), taken, None)
 
-    def _block(self) -> memoryview | int:
+    def _block(self) -> list[Seen] | int:
         """The next entries, or how the reading ended."""
         pipe = _there(self._process.stdout)
-        head = pipe.read(HEAD)
-        if len(head) == HEAD:
-            length = length_of(head)
-            if length <= 0:
-                return length
-            block = pipe.read(length)
-            if len(block) == length:
-                return memoryview(block)
-        self._gone = True
-        self._say(_sentence(_ending(self._process.wait()) + self._last_words()))
+        try:
+            head = pipe.read(HEAD)
+            if len(head) == HEAD:
+                length = length_of(head)
+                if length <= 0:
+                    return length
+                data = pipe.read(length)
+                if len(data) == length:
+                    return entries_of(data)
+            self._lose()
+        except WireError as error:
+            self._lose(f"handed over {error}")
         return READ_ON
+
+    def _lose(self, why: str = "") -> None:
+        """It is not listened to any more."""
+        self._gone = True
+        if why:
+            self._process.kill()
+        self._say(_sentence((why or _ending(self._wait())) + self._last_words()))
+
+    def _wait(self) -> int:
+        """Its exit code, now that it says no more."""
+        try:
+            return self._process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
 
     def draw(self, content: Content) -> Iterable[Plot]:
         """Has it draw; its plots are waited for when they are looked at."""
@@ -135,8 +170,9 @@ class _Second:
             return draw_here(content)
         try:
             sent = content_bytes(content)
-        except UnicodeEncodeError:
-            return self._made_up_for(content, "cannot be sent a name that is no text")
+        except (UnicodeEncodeError, OverflowError):
+            why = "cannot be sent a name that is no text, or a number of more than 64 bits"
+            return self._made_up_for(content, why)
         with contextlib.suppress(BrokenPipeError):  # it has died: how is told when its plots are asked for
             stdin = _there(self._process.stdin)
             stdin.write(sent)
@@ -153,13 +189,13 @@ class _Second:
 
     def _result(self, content: Content) -> list[Plot]:
         data = _there(self._process.stdout).read()
-        code = self._process.wait()
+        code = self._wait()
         if code:
             return self._made_up_for(content, _ending(code) + self._last_words())
         try:
             return plots_of(data)
-        except msgspec.DecodeError as error:
-            return self._made_up_for(content, f"gave no plots ({error})" + self._last_words())
+        except WireError as error:
+            return self._made_up_for(content, f"handed over {error}" + self._last_words())
 
     def _made_up_for(self, content: Content, why: str) -> list[Plot]:
         self._say(_sentence(why))
