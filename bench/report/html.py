@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup, escape
 
@@ -25,13 +25,11 @@ from bench.report.law_table import law_table
 from bench.report.levels import level_table
 from bench.report.machine import machine_table
 from bench.report.page import SOURCE_SHOWN, page
+from bench.report.plot import Plot, kind_of
 from bench.report.quantities import QUANTITIES, TABLE
 from bench.report.setting import setting_rows
 from bench.report.style import inline_svg, looks
 from bench.report.told import Table, Told
-
-if TYPE_CHECKING:
-    from bench.report.plot import Plot
 
 EXCLUDED_SHOWN = 50
 
@@ -169,7 +167,7 @@ def _plot(plot: Plot, plotted: Mapping[str, str]) -> dict[str, Any]:
         "name": plot.name,
         "title": plot.title,
         "caption": plot.caption,
-        "source": visible(plotted[plot.name.partition("-")[0]], SOURCE_SHOWN),
+        "source": visible(plotted[kind_of(plot.name)], SOURCE_SHOWN),
         # matplotlib escapes every text it draws.
         "svg": Markup(inline_svg(plot.svg, plot.name, title)),  # noqa: S704
     }

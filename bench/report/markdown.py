@@ -19,6 +19,7 @@ from bench.report.grid import Grid, Value
 from bench.report.law_table import law_table
 from bench.report.levels import level_table
 from bench.report.machine import machine_table
+from bench.report.plot import kind_of
 from bench.report.quantities import MISSING, QUANTITIES, TABLE
 from bench.report.setting import setting_rows
 from bench.report.told import Table
@@ -172,7 +173,7 @@ def _pictures(content: Content, names: Sequence[str]) -> str:
         (picture, f"![{title}](plots/{name}.png)")
         for picture, title in PICTURES
         for name in names
-        if name.partition("-")[0] == picture
+        if kind_of(name) == picture
     ]
     mapped = any(picture == "winner_map" for picture, _ in shown)
     texts = [line for _, line in shown] + ([safe(winner_told.caption(content), 2000)] if mapped else [])

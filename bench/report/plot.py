@@ -23,6 +23,11 @@ class Plot(Struct, frozen=True, kw_only=True):
     svg: str
 
 
+def kind_of(name: str) -> str:
+    """What a plot shows, by its name: that of one task, `decode-needle`, shows what `decode` shows."""
+    return name.partition("-")[0]
+
+
 Draw = Callable[["Content"], Iterable[Plot]]
 """Gives the plots of a content, maybe only when they are looked at; they can be looked at more than once."""
 

@@ -269,7 +269,7 @@ _PLOTTED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 def plotted(content: Content) -> dict[str, str]:
-    """Of each plot, by its name (one of several tasks, `decode-needle`, by that of all, `decode`)."""
+    """Plot -> its sources; see `plot.kind_of` for plots of one task."""
     valid = tuple(one for one in content.measurements if one.verdict.valid)
     found = {}
     for name, (keys, others) in _PLOTTED.items():

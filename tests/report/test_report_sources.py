@@ -10,12 +10,15 @@ import msgspec
 import pytest
 import report_runs
 import report_samples as samples
+from markupsafe import escape
 
 from bench.analysis.statistics.answers import Divergence, Equivalence, NeedleScore
 from bench.analysis.statistics.compare import compare
 from bench.records import Event
 from bench.report import html, markdown, sources
 from bench.report.content import Content, collect
+from bench.report.escape import visible
+from bench.report.plot import Plot
 from bench.report.plots import PLOTS
 from bench.report.quantities import MISSING
 from bench.report.told import Told, source_of
@@ -114,6 +117,16 @@ def test_every_plot_names_what_it_shows_and_who_witnessed_it(run: Content) -> No
     for name, text in told.items():
         assert len(text) > 60 and "Witness: " in text, name
     assert told["winner_map"].startswith("Prefill law: Least squares")
+
+
+def test_a_plot_of_one_task_has_the_sources_of_all(run: Content) -> None:
+    told = sources.plotted(run)
+    part = Plot(
+        name="decode-needle", title="Decode: needle", caption="", png=b"", svg="<svg viewBox='0'></svg>"
+    )
+    page = html.render(run, [part])
+    shown = {name: str(escape(visible(text, 2_000))) in page for name, text in told.items()}
+    assert [name for name, is_shown in shown.items() if is_shown] == ["decode"]
 
 
 def test_a_ratio_names_its_medians_its_spread_and_its_test(run: Content) -> None:
