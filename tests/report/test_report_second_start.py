@@ -18,7 +18,7 @@ from msgspec import structs
 
 from bench.cli.report import report
 from bench.errors import JournalError
-from bench.journal import Journal
+from bench.journal import Journal, read_info
 from bench.records import Event
 from bench.report import entries, html, plots, write
 from bench.report.content import Content, collect
@@ -33,7 +33,17 @@ STUB = Plot(name="ttft", title="A stub", caption="Drawn here.", png=b"png", svg=
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return report_runs.make_run(tmp_path_factory.mktemp("runs") / "tiny", tiers=(256,), repeats=1)
+    path = report_runs.make_run(tmp_path_factory.mktemp("runs") / "tiny", tiers=(256,), repeats=1)
+    anything = {"word": "b", "pair": [1, 2], "nested": {"c": None, "d": [0.5, {"e": True}]}}
+    info = read_info(path)
+    routes = [
+        structs.replace(route, request=structs.replace(route.request, extra_body=anything))
+        for route in info.suite.routes
+    ]
+    with Journal.resume(path) as journal:
+        journal.update_info(structs.replace(info, suite=structs.replace(info.suite, routes=tuple(routes))))
+        journal.append(Event(name="noted", at="2026-11-30T00:00:00Z", data=anything))
+    return path
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import report_runs
+import report_samples as samples
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -16,7 +17,16 @@ from bench.analysis.verdicts.timing import times
 from bench.records import Chunks, Event, Exchange, PromptRecipe, Trial
 from bench.report.entries import Seen, read_here
 from bench.report.gaps import GapCounts
-from bench.report.second.wire import WireError, entries_of, entry_bytes, entry_of, length_of, with_length
+from bench.report.second.wire import (
+    WireError,
+    content_bytes,
+    content_of,
+    entries_of,
+    entry_bytes,
+    entry_of,
+    length_of,
+    with_length,
+)
 
 PROMPT = PromptRecipe(
     sha256="0", tokens=1, endpoint="chat", corpus="synthetic", corpus_sha256="0", task="continue", start=0
@@ -87,6 +97,22 @@ def test_a_number_of_more_than_64_bits_is_refused() -> None:
     event = Event(name="odd", at="", data={"seed": 2**80})
     with pytest.raises(OverflowError):
         entry_bytes(Seen(event, None))
+
+
+def test_a_content_comes_over_but_for_what_no_plot_shows() -> None:
+    anything = {"word": "b", "pair": [1, 2], "nested": {"c": None, "d": [0.5, {"e": True}]}}
+    whole = samples.content(details=(samples.detail("a"),))
+    settings = structs.replace(whole.runs[0].info.suite.routes[0].request, extra_body=anything)
+    routes = [structs.replace(route, request=settings) for route in whole.runs[0].info.suite.routes]
+    suite = structs.replace(whole.runs[0].info.suite, routes=tuple(routes))
+    run = structs.replace(whole.runs[0], info=structs.replace(whole.runs[0].info, suite=suite))
+    gaps = GapCounts()
+    gaps.add(Chunks(at_ns=(1_000, 2_000_000, 5_000_000), chars=(1, 1, 1)))
+    sent = structs.replace(whole, runs=(run,), gaps={"mtp4": gaps})
+    got = content_of(content_bytes(sent))
+    assert {name: list(one.counts) for name, one in got.gaps.items()} == {"mtp4": list(gaps.counts)}
+    bare = structs.replace(run, events=())
+    assert got == structs.replace(sent, runs=(bare,), details=(), gaps=got.gaps)
 
 
 @pytest.mark.parametrize(

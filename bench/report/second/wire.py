@@ -163,6 +163,8 @@ def _encoded(one: Any) -> Any:
     raise NotImplementedError(type(one))
 
 
-def _decoded(_: type, parts: Any) -> GapCounts:
+def _decoded(kind: type, parts: Any) -> Any:
+    if kind is not GapCounts:
+        return parts  # what may be anything, as in `extra_body`, is asked about too
     total, below = parts
     return GapCounts(total, np.array(below, dtype=np.int64))
