@@ -175,6 +175,20 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
         list(read_entries(run))
 
 
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1])
+@pytest.mark.parametrize("column", ["at_ns", "chars", "tokens"])
+def test_a_number_that_no_array_holds_is_damage(column: str, number: int, tmp_path: Path) -> None:
+    with Journal.create(tmp_path / "run", info()) as journal:
+        journal.append(event("one"), exchange(), event("three"))
+    file = tmp_path / "run" / "journal.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    entry = msgspec.json.decode(lines[1])
+    entry["chunks"][column] = [number]
+    file.write_bytes(b"".join([lines[0], msgspec.json.encode(entry) + b"\n", lines[2]]))
+    with pytest.raises(JournalError, match=rf"line 2: damaged: .*chunks\.{column}\[0\]"):
+        list(read_entries(tmp_path / "run"))
+
+
 def test_lines_are_counted_over_blocks_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "r"
     with Journal.create(run, info()) as journal:
