@@ -252,14 +252,18 @@ def _lines(content: Content, tier: int) -> dict[str, Line]:
     return found
 
 
+_STEPS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
+"""Ticks within a decade of a log axis, from few to many."""
+
+
 def log_axis(axis: Axes, which: Literal["x", "y"]) -> None:
-    """A log axis with plain numbers on it."""
+    """A log axis with plain numbers on it: four or more, with the fewest steps within a decade."""
     (axis.set_xscale if which == "x" else axis.set_yscale)("log")
     own = axis.xaxis if which == "x" else axis.yaxis
     low, high = axis.get_xlim() if which == "x" else axis.get_ylim()
-    decades = math.log10(high / max(low, 1e-12))
-    subs = (1.0, 2.0, 5.0) if decades < 1.7 else (1.0, 3.0) if decades < 3 else (1.0,)
-    own.set_major_locator(LogLocator(base=10, subs=subs))
+    locators = [LogLocator(base=10, subs=steps) for steps in _STEPS]
+    shown = [one for one in locators if sum(low <= tick <= high for tick in one.tick_values(low, high)) >= 4]
+    own.set_major_locator(shown[0] if shown else MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
     own.set_major_formatter(FuncFormatter(short if which == "x" else thousands))
     own.set_minor_locator(NullLocator())
 
@@ -308,12 +312,13 @@ def add_legend(
     states: bool = False,
     more: Sequence[Line2D] = (),
 ) -> None:
+    """`states`: cold and replayed prompts are told apart, where there are both."""
     look = style.looks(content.routes)
     handles = [
         Line2D([], [], color=look[route].color, marker=look[route].marker, label=style.named(route))
         for route in routes
     ]
-    if states:
+    if states and len({state_of(one) for one in content.sound}) > 1:
         handles.append(Line2D([], [], color=style.NOTE, label="cold and salted"))
         handles.append(Line2D([], [], color=style.NOTE, label="replay", **style.HOLLOW))
     handles += more

@@ -151,6 +151,44 @@ def test_prompt_lengths_are_short_where_they_are_round() -> None:
     assert texts == ["256", "6,316", "8k", "10k", "565k", "1M"]
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0.8, 1.65, ["0.8", "1", "1.2", "1.4", "1.6"]),  # less than an octave
+        (3, 8, ["3", "4", "5", "6", "7", "8"]),
+        (0.05, 5, ["0.1", "0.3", "1", "3"]),
+        (0.01, 100, ["0.01", "0.1", "1", "10", "100"]),
+        (0.001, 1_000, ["0.001", "0.01", "0.1", "1", "10", "100", "1,000"]),
+    ],
+)
+def test_a_log_axis_has_four_ticks_or_more_whatever_it_spans(
+    low: float, high: float, ticks: list[str]
+) -> None:
+    with style.drawing():
+        figure, (axis,) = style.new_figure()
+        axis.plot([1, 2], [low, high])
+        figures.log_axis(axis, "y")
+        FigureCanvasAgg(figure).draw()
+        bottom, top = axis.get_ylim()
+        shown = zip(axis.get_yticks(), axis.get_yticklabels(), strict=True)
+        assert [label.get_text() for place, label in shown if bottom <= place <= top] == ticks
+
+
+def test_cold_and_replayed_are_told_apart_where_there_are_both() -> None:
+    both = samples.content()
+    cold = tuple(one for one in both.measurements if one.condition == "cold")
+    found = []
+    for measured in (both.measurements, cold):
+        with style.drawing():
+            figure = figures.ttft(msgspec.structs.replace(both, measurements=measured))
+        assert figure is not None
+        found.append([text.get_text() for text in figure.legends[0].get_texts()])
+    assert found == [
+        ["mtp4", "mtp2", "target-only", "cold and salted", "replay"],
+        ["mtp4", "mtp2", "target-only"],
+    ]
+
+
 def test_a_legend_has_as_many_columns_as_fit_and_names_keep_their_ends() -> None:
     assert style.named("mtp4") == "mtp4"
     long = style.named("20261129T100000Z-demo-simulated:mtp4")
